@@ -1,0 +1,225 @@
+"""Pretrained -> routed: identity measured, refusal explained. And back, while nothing is learned."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dares.config import SchemeConfig
+from dares.models import HOW_TO_ADD, family_of
+from dares.models.configs import FAMILY_MODULES, to_base_config, to_routed_config
+from dares.models.family import Family
+from dares.models.layer import RoutedLayer
+from dares.models.routed_model import Routed
+
+logger = logging.getLogger("dares")
+
+TOLERANCE = 1e-4  # largest relative logit difference that conversion lets pass
+PROBE_SHAPE = (2, 32)
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """What conversion measured.
+
+    difference             largest |logit - logit before| on the probe
+    relative_difference    the same over the largest |logit before|
+    probe_tokens           how many tokens the probe had
+    added_parameters       the routers'
+    """
+
+    difference: float
+    relative_difference: float
+    probe_tokens: int
+    added_parameters: int
+
+
+def convert(
+    model: Any,
+    depth: SchemeConfig,
+    *,
+    probe: Tensor | None = None,
+    allow_drift: bool = False,
+) -> Any:
+    """A routed model with the weights of a pretrained one, and the same logits.
+
+    The parameters are not copied: both models hold the same tensors, so that training one trains
+    the other; drop the one you do not need. The model itself is never changed, and where the logits
+    would move (relative difference above 1e-4 on the probe) it is refused with the reason, unless
+    allow_drift=True. What was measured is in the result's `conversion`, a ConversionReport.
+
+    probe  token ids [B, T] to measure on; random ids by default
+    """
+    family = _check_model(model)
+    scheme_config = _check_scheme(depth)
+    probe = _check_probe(model, probe)
+
+    routed = _rebuild(model, family.causal_lm, to_routed_config(model.config, scheme_config))
+    scheme = routed.base_model.depth
+    obstacle = scheme.identity_obstacle()
+    if obstacle and not allow_drift:
+        raise ValueError(
+            f"conversion would change the model: {obstacle} (allow_drift=True converts anyway)"
+        )
+    report = _measure(model, routed, probe)
+    if not report.relative_difference <= TOLERANCE and not allow_drift:
+        raise ValueError(
+            f"conversion would change the model: the logits move by {report.relative_difference:.2g} "
+            f"relative to the largest, above {TOLERANCE:g} (allow_drift=True converts anyway)"
+        )
+    routed.conversion = report
+    logger.info(
+        "converted: largest logit difference %.3g (relative %.3g) on %d tokens, %d parameters added",
+        report.difference,
+        report.relative_difference,
+        report.probe_tokens,
+        report.added_parameters,
+    )
+    return routed
+
+
+def unconvert(routed: Any) -> Any:
+    """The base model of a routed one whose routers have not learned anything; they share weights."""
+    if not isinstance(routed, Routed) or not hasattr(routed, "lm_head"):
+        raise ValueError(f"unconvert needs a routed language model, got {type(routed).__name__}")
+    obstacle = routed.base_model.depth.identity_obstacle()
+    if obstacle:
+        raise ValueError(f"the base model would give other logits than this one: {obstacle}")
+    family = family_of(routed.config)
+    return _rebuild(routed, family.base_causal_lm, to_base_config(routed.config))
+
+
+# -- checks, all of them before anything is built ------------------------------------------------
+
+
+def _check_model(model: Any) -> Family:
+    config = getattr(model, "config", None)
+    model_type = getattr(config, "model_type", None)
+    if isinstance(model, Routed):
+        raise ValueError(f"{type(model).__name__} is routed already: dares.unconvert gives the base back")
+    if not isinstance(model, nn.Module) or model_type is None:
+        raise ValueError(
+            f"convert needs a transformers language model, got {type(model).__name__}; "
+            f"families: {', '.join(sorted(FAMILY_MODULES))}"
+        )
+    family = family_of(config)
+    if type(model) is not family.base_causal_lm:
+        raise ValueError(
+            f"convert takes {family.base_causal_lm.__name__} of model_type {model_type!r}, got "
+            f"{type(model).__name__}: unwrap or merge adapters first, or load it with "
+            f"AutoModelForCausalLM ({HOW_TO_ADD})"
+        )
+    if getattr(config, "quantization_config", None) is not None:
+        raise ValueError("the model is quantized, so its routers could not be trained with it: "
+                         "load it without quantization")
+    devices = {str(parameter.device) for parameter in model.parameters()}
+    if len(devices) != 1 or devices == {"meta"}:
+        raise ValueError(
+            f"the model's weights are on {', '.join(sorted(devices))}: load it onto one real device"
+        )
+    return family
+
+
+def _check_scheme(depth: Any) -> SchemeConfig:
+    if not isinstance(depth, SchemeConfig):
+        raise ValueError(f"depth must be a scheme config such as dares.preset('delta'), got {depth!r}")
+    return depth
+
+
+def _check_probe(model: Any, probe: Tensor | None) -> Tensor:
+    vocabulary = model.config.vocab_size
+    device = model.get_input_embeddings().weight.device
+    if probe is None:
+        generator = torch.Generator().manual_seed(0)
+        return torch.randint(vocabulary, PROBE_SHAPE, generator=generator).to(device)
+    if probe.ndim != 2 or probe.dtype.is_floating_point or probe.numel() == 0:
+        raise ValueError(
+            f"probe must be token ids [batch, tokens], got {probe.dtype} {tuple(probe.shape)}"
+        )
+    if probe.min() < 0 or probe.max() >= vocabulary:
+        raise ValueError(
+            f"probe holds token id {int(probe.max())}, the vocabulary has {vocabulary}: "
+            "use this model's own tokenizer"
+        )
+    return probe.to(device)
+
+
+# -- the work ------------------------------------------------------------------------------------
+
+
+def _rebuild(model: Any, cls: type, config: Any) -> Any:
+    """A model of another class around the same parameters and buffers: no second copy in memory."""
+    with torch.device("meta"):
+        new = cls(config)
+    theirs = dict(model.named_modules())
+    for path, module in new.named_modules():
+        source = theirs.get(path)
+        if source is not None:
+            _share_tensors(path, source, module)
+    _check_same_tensors(model, new)
+    _fill_new_tensors(new, model.get_input_embeddings().weight.device)
+    new.generation_config = model.generation_config
+    new.train(model.training)
+    return new
+
+
+def _share_tensors(path: str, source: nn.Module, target: nn.Module) -> None:
+    for name, parameter in source.named_parameters(recurse=False, remove_duplicate=False):
+        target.register_parameter(name, parameter)
+    for name, buffer in source.named_buffers(recurse=False, remove_duplicate=False):
+        persistent = name not in source._non_persistent_buffers_set
+        target.register_buffer(name, buffer, persistent=persistent)
+    kind, expected = type(source), type(target)
+    if issubclass(expected, RoutedLayer | Routed) or issubclass(kind, RoutedLayer | Routed):
+        return
+    if kind is not expected:
+        raise ValueError(
+            f"{path} is a {kind.__name__} where the family has a {expected.__name__}: "
+            "convert needs an unmodified model (merge or unload adapters first)"
+        )
+
+
+def _check_same_tensors(model: Any, new: Any) -> None:
+    """Every weight of the model is in the new one, and nothing else but the scheme's is new."""
+    before, after = set(model.state_dict(keep_vars=True)), set(new.state_dict(keep_vars=True))
+    odd = [name for name in before ^ after if ".depth." not in name]
+    if odd:
+        raise ValueError(
+            f"the model and its family differ in {sorted(odd)[0]!r}: convert needs an unmodified model"
+        )
+
+
+def _fill_new_tensors(new: Any, device: torch.device) -> None:
+    """Give the scheme's own parameters, still without memory, their start on the right device."""
+    scheme = getattr(new.base_model, "depth", None)
+    if scheme is not None:
+        scheme.to_empty(device=device)
+        scheme.reset_parameters()
+
+
+def _measure(model: Any, routed: Any, probe: Tensor) -> ConversionReport:
+    before, after = _logits(model, probe), _logits(routed, probe)
+    if not before.isfinite().all():
+        raise ValueError("the model gives logits that are not finite, so identity cannot be measured: "
+                         "is the checkpoint whole?")
+    difference = (after - before).abs().max().item()
+    return ConversionReport(
+        difference=difference,
+        relative_difference=difference / max(before.abs().max().item(), 1e-30),
+        probe_tokens=probe.numel(),
+        added_parameters=sum(p.numel() for p in routed.base_model.depth.parameters()),
+    )
+
+
+@torch.no_grad()
+def _logits(model: Any, probe: Tensor) -> Tensor:
+    was_training = model.training
+    model.eval()
+    try:
+        return model(input_ids=probe, use_cache=False).logits.float()
+    finally:
+        model.train(was_training)

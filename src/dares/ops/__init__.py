@@ -1,0 +1,1 @@
+"""The hot operations, each in a folder of its own. They import torch alone."""

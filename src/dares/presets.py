@@ -1,0 +1,63 @@
+"""Paper name -> config: a variant is a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dares.config import DepthConfig, SchemeConfig, StandardConfig
+from dares.names import unknown_name
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named config, what it does in one line, and the paper it comes from."""
+
+    config: SchemeConfig
+    summary: str
+    paper: str
+
+
+PRESETS: dict[str, Preset] = {
+    "standard": Preset(
+        StandardConfig(),
+        "each sublayer reads the stream and adds to it",
+        "1512.03385",
+    ),
+    "attnres": Preset(
+        DepthConfig(sources="sublayer", merge="replace", final="routed"),
+        "each sublayer reads a softmax over all earlier outputs in place of the stream",
+        "2603.15031",
+    ),
+    "attnres_block": Preset(
+        DepthConfig(sources="block", merge="replace", final="routed", block=4),
+        "the same over sums of blocks of layers",
+        "2603.15031",
+    ),
+    "delta": Preset(
+        DepthConfig(sources="sublayer", merge="add"),
+        "a softmax over all earlier deltas is added to what each sublayer reads",
+        "2605.18855",
+    ),
+    "delta_block": Preset(
+        DepthConfig(sources="block", merge="add", block=4),
+        "the same over block sums of deltas: the practical default",
+        "2605.18855",
+    ),
+    "cumulative": Preset(
+        DepthConfig(sources="cumulative", merge="replace"),
+        "a softmax over earlier states of the stream, which the paper calls redundant",
+        "2605.18855",
+    ),
+}
+
+
+def preset(name: str, **changes: Any) -> SchemeConfig:
+    """The config of a paper's scheme, with any of its fields changed.
+
+    >>> preset("delta_block", block=2).block
+    2
+    """
+    if name not in PRESETS:
+        raise ValueError(unknown_name("preset", name, PRESETS))
+    return PRESETS[name].config.replace(**changes)

@@ -1,0 +1,240 @@
+"""The one interface of every residual scheme: start, read, write, finish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree
+
+
+@dataclass
+class DepthState:
+    """What one forward pass remembers on its way through depth.
+
+    A subclass adds its tensors as fields (tensors, or lists, tuples and dicts of them). A state is
+    a pytree, so that FSDP, compile and checkpointing see every tensor in it.
+    """
+
+    stream: Tensor  # the ordinary residual stream [..., D]
+    written: int = 0  # sites written so far
+    pending: Tensor | None = None  # deltas of a parallel layer that is not complete yet
+    routing: dict[int, Tensor] | None = None  # weights by site, when they are recorded
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _register_pytree(cls)
+
+    def fork(self) -> DepthState:
+        """A copy that can be written without changing this one; tensors are shared.
+
+        Gradient checkpointing runs a layer a second time: each run starts from the state that the
+        layer was given, whatever has been written since.
+        """
+        copied = {field.name: _shallow(getattr(self, field.name)) for field in fields(self)}
+        return type(self)(**copied)
+
+
+def _shallow(value: Any) -> Any:
+    return value.copy() if isinstance(value, list | dict) else value
+
+
+def _register_pytree(cls: type[DepthState]) -> None:
+    def flatten(state: DepthState) -> tuple[list[Any], int]:
+        names = [field.name for field in fields(cls) if field.name != "written"]
+        return [getattr(state, name) for name in names], state.written
+
+    def unflatten(children: Any, written: int) -> DepthState:
+        names = [field.name for field in fields(cls) if field.name != "written"]
+        return cls(**dict(zip(names, children, strict=True)), written=written)
+
+    _pytree.register_pytree_node(cls, flatten, unflatten)
+
+
+_register_pytree(DepthState)
+
+
+class ResidualScheme(nn.Module):
+    """How a sublayer's input is read from depth, and its output written to it.
+
+        state = scheme.start(embeddings)                      # [..., width]
+        for site in range(scheme.sites):
+            delta = branch[site](norm[site](scheme.read(state, site)))
+            scheme.write(state, site, delta)
+        hidden = scheme.finish(state)                         # what the final norm reads
+
+    In a parallel model all sites of a layer are read before any of them is written. The checks are
+    here, once; a scheme fills in `_start`, `_read`, `_write` and `_finish`.
+    """
+
+    def __init__(self, *, width: int, sites: int, sites_per_layer: int, parallel: bool) -> None:
+        super().__init__()
+        for name, value in (("width", width), ("sites", sites), ("sites_per_layer", sites_per_layer)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
+        if sites % sites_per_layer:
+            raise ValueError(
+                f"sites must be a multiple of sites_per_layer, got {sites} and {sites_per_layer}: "
+                "pass sites_per_layer=1 where layers differ"
+            )
+        self.width = width
+        self.sites = sites
+        self.sites_per_layer = sites_per_layer
+        self.parallel = parallel
+
+    # -- the four calls ------------------------------------------------------------------------
+
+    def start(self, embeddings: Tensor, *, record: bool = False) -> DepthState:
+        """A fresh state for one forward pass; record keeps the routing weights."""
+        if embeddings.ndim < 1 or embeddings.shape[-1] != self.width:
+            raise ValueError(
+                f"embeddings must end in width {self.width}, got shape {tuple(embeddings.shape)}"
+            )
+        if not embeddings.dtype.is_floating_point:
+            raise ValueError(
+                f"embeddings must be floating point, got {embeddings.dtype}: "
+                "embed the token ids first"
+            )
+        _refuse_non_finite(embeddings)
+        state = self._start(embeddings)
+        state.routing = {} if record else None
+        return state
+
+    def read(self, state: DepthState, site: int) -> Tensor:
+        """What enters the sublayer at that site (its own norm comes after)."""
+        self._check_site(site)
+        needed = self.writes_before(site)
+        if state.written != needed:
+            done = f"{state.written} have been written"
+            if state.written < needed:
+                raise ValueError(
+                    f"site {site} reads after {needed} writes, but only {done}: "
+                    "write every earlier site first"
+                )
+            raise ValueError(
+                f"site {site} reads after {needed} writes, but already {done}: "
+                "start a new state for each forward pass"
+            )
+        return self._read(state, site)
+
+    def write(self, state: DepthState, site: int, delta: Tensor) -> None:
+        """Take what the sublayer at that site adds to the stream."""
+        self._check_site(site)
+        if site != state.written:
+            raise ValueError(
+                f"site {site} was written out of turn: the next site of this state is {state.written}"
+            )
+        stream = state.stream
+        if delta.shape != stream.shape:
+            raise ValueError(
+                f"site {site} wrote shape {tuple(delta.shape)}, the stream is {tuple(stream.shape)}: "
+                "a delta must have the stream's shape"
+            )
+        if delta.device != stream.device:
+            raise ValueError(
+                f"site {site} wrote a tensor on {delta.device}, the stream is on {stream.device}: "
+                "move the whole model to one device"
+            )
+        if delta.dtype != stream.dtype and not torch.is_autocast_enabled(stream.device.type):
+            raise ValueError(
+                f"site {site} wrote {delta.dtype}, the stream is {stream.dtype}: "
+                "use one dtype, or torch.autocast"
+            )
+        self._write(state, site, delta)
+        state.written = site + 1
+
+    def finish(self, state: DepthState) -> Tensor:
+        """What the final norm reads, once every site has been written."""
+        if state.written != self.sites:
+            raise ValueError(
+                f"finish needs all {self.sites} sites, but only {state.written} have been written"
+            )
+        return self._finish(state)
+
+    # -- what a scheme fills in ----------------------------------------------------------------
+
+    def _start(self, embeddings: Tensor) -> DepthState:
+        return DepthState(stream=embeddings)
+
+    def _read(self, state: Any, site: int) -> Tensor:
+        raise NotImplementedError
+
+    def _write(self, state: Any, site: int, delta: Tensor) -> None:
+        raise NotImplementedError
+
+    def _finish(self, state: Any) -> Tensor:
+        return state.stream
+
+    def resume(self, state: DepthState, hidden_states: Tensor) -> None:
+        """Take the stream back from the model, which may have changed it (a hook, say)."""
+        state.stream = hidden_states
+
+    def reset_parameters(self) -> None:
+        """Set every parameter and buffer to its start."""
+
+    def identity_obstacle(self) -> str | None:
+        """Why this is not the standard residual with the parameters as they are now; None if it is."""
+        return None
+
+    def source_labels(self, site: int) -> list[str]:
+        """The names of what a site chooses from, in the order of its routing weights.
+
+        Site number `sites` is the final norm. Empty where there is no choice.
+        """
+        return []
+
+    def routing(self, state: DepthState) -> tuple[Tensor | None, ...]:
+        """The recorded weights [..., sources], one entry a site; None where there is no choice."""
+        if state.routing is None:
+            raise ValueError("no routing was recorded: pass record=True to start")
+        return tuple(state.routing.get(site) for site in range(self.read_sites))
+
+    # -- shared by schemes ---------------------------------------------------------------------
+
+    @property
+    def read_sites(self) -> int:
+        """Sites that can have routing weights; one more than `sites` where the final norm routes."""
+        return self.sites
+
+    def writes_before(self, site: int) -> int:
+        """How many sites have been written when this one is read."""
+        return site - site % self.sites_per_layer if self.parallel else site
+
+    def _join_stream(self, state: DepthState, site: int, delta: Tensor) -> bool:
+        """h <- h + delta; True when the stream moved.
+
+        A parallel layer sums its deltas first and adds them once, in the order transformers uses,
+        so that the stream is equal to the last bit.
+        """
+        if not self.parallel:
+            state.stream = state.stream + delta
+            return True
+        total = delta if state.pending is None else delta + state.pending
+        if (site + 1) % self.sites_per_layer:
+            state.pending = total
+            return False
+        state.stream = total + state.stream
+        state.pending = None
+        return True
+
+    def _check_site(self, site: int) -> None:
+        if not 0 <= site < self.sites:
+            raise ValueError(f"site {site} is out of range: this scheme has sites 0 to {self.sites - 1}")
+
+    def extra_repr(self) -> str:
+        parallel = ", parallel" if self.parallel else ""
+        return f"width={self.width}, sites={self.sites}{parallel}"
+
+
+def _refuse_non_finite(embeddings: Tensor) -> None:
+    # On an accelerator the answer would cost a synchronisation a step, under compile a graph break.
+    if embeddings.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    # One sum is cheap; a finite tensor can overflow it, so only then look at every element.
+    if not embeddings.detach().sum().isfinite() and not embeddings.isfinite().all():
+        raise ValueError(
+            "embeddings hold NaN or infinity: look for a diverged or damaged checkpoint, "
+            "or a bad inputs_embeds"
+        )

@@ -1,0 +1,191 @@
+"""Routed residuals: sources x router x merge. AttnRes, Delta, Delta Block and the controls."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dares.config import DepthConfig
+from dares.ops.depth_mix import depth_mix
+from dares.schemes.base import ResidualScheme
+from dares.schemes.sources import RoutedState, build_sources
+
+
+class ReadRule(NamedTuple):
+    """read = keep * h + scale * sum_i (a_i - shift) u_i"""
+
+    keep: float
+    scale: float
+    shift: float
+
+
+def read_rule(merge: str, sources: int, *, read_scale: str, telescopes: bool) -> ReadRule:
+    """The constants of a read over n sources (n counts the null source).
+
+    The papers read  mix  (replace) or  h + mix  (add). With read_scale "stream" the read carries
+    the constant that undoes uniform weights:  n * mix  and  (h + mix) * n / (n + 1).  Where the
+    bank sums to h, mix = h/n + sum_i (a_i - 1/n) u_i, and both become h plus a correction that is
+    zero at uniform weights: the same function, and the identity at the start holds to the last
+    bit, in every dtype.
+    """
+    n = sources
+    if merge == "gate":
+        return ReadRule(1.0, 1.0, 0.0)  # the gate itself multiplies the mix
+    if read_scale == "none":
+        return ReadRule(1.0 if merge == "add" else 0.0, 1.0, 0.0)
+    if telescopes:
+        return ReadRule(1.0, n / (n + 1) if merge == "add" else float(n), 1 / n)
+    if merge == "add":
+        return ReadRule(n / (n + 1), n / (n + 1), 0.0)
+    return ReadRule(0.0, float(n), 0.0)
+
+
+class RoutedScheme(ResidualScheme):
+    """z_i = q_s . (g_s * u_i / rms(u_i)),  a = softmax_i(z),  mix = sum_i a_i u_i
+
+    read = mix (replace), h + mix (add), h + alpha_s * mix (gate), each with the constant of
+    `read_rule`;  h <- h + delta.  The routed term goes into the sublayer and never into h.
+
+    h, u_i, read: [..., D];  query, gain: [routers, D];  gate: [routers]   (2603.15031, 2605.18855)
+
+    A site with one source has nothing to choose: it has no router and reads h.
+    """
+
+    def __init__(
+        self,
+        config: DepthConfig,
+        *,
+        width: int,
+        sites: int,
+        sites_per_layer: int = 2,
+        parallel: bool = False,
+    ) -> None:
+        super().__init__(
+            width=width, sites=sites, sites_per_layer=sites_per_layer, parallel=parallel
+        )
+        config.check_layers(sites // sites_per_layer)
+        self.config = config
+        self.sources = build_sources(
+            config, width=width, sites_per_layer=sites_per_layer, parallel=parallel
+        )
+        routed = [site for site in range(sites) if self._chooses(site)]
+        self.gated = len(routed) if config.merge == "gate" else 0
+        if self._chooses(sites):
+            routed.append(sites)
+        if not routed:
+            raise ValueError(
+                f"no site of a model with {sites} sites has more than one source to read: "
+                "use preset('standard')"
+            )
+        self.router_of_site = {site: router for router, site in enumerate(routed)}
+        self.query = nn.Parameter(torch.empty(len(routed), width))
+        self.gain = nn.Parameter(torch.empty(len(routed), width))
+        if self.gated:
+            self.gate = nn.Parameter(torch.empty(self.gated))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        # nn.init, which transformers makes aware of what was loaded from a checkpoint
+        if self.config.query_std:
+            nn.init.normal_(self.query, std=self.config.query_std)
+        else:
+            nn.init.zeros_(self.query)
+        nn.init.ones_(self.gain)
+        if self.gated:
+            nn.init.zeros_(self.gate)
+        self.sources.reset_parameters()
+
+    # -- the bank at a site --------------------------------------------------------------------
+
+    @property
+    def read_sites(self) -> int:
+        return self.sites + (self.config.final == "routed")
+
+    def source_labels(self, site: int) -> list[str]:
+        return self._bank_labels(site) if self._chooses(site) else []
+
+    def _bank_labels(self, site: int) -> list[str]:
+        written = self.sites if site == self.sites else self.writes_before(site)
+        return self.sources.labels(written) + ["null"] * self.config.null_source
+
+    def _chooses(self, site: int) -> bool:
+        asked = self.config.final == "routed" if site == self.sites else self.config.merge != "none"
+        return asked and len(self._bank_labels(site)) > 1
+
+    # -- the four calls ------------------------------------------------------------------------
+
+    def _start(self, embeddings: Tensor) -> RoutedState:
+        return RoutedState(
+            stream=embeddings,
+            bank=[self.sources.first(embeddings)],
+            # once a pass, and unbound once, so that the backward stacks the routers' gradients once
+            keys=(self.query * self.gain).unbind(),
+            gates=self.gate.unbind() if self.gated else (),
+        )
+
+    def _read(self, state: RoutedState, site: int) -> Tensor:
+        return self._routed_read(state, site, self.config.merge)
+
+    def _write(self, state: RoutedState, site: int, delta: Tensor) -> None:
+        moved = self._join_stream(state, site, delta)
+        self.sources.remember(state, site, delta, stream_moved=moved)
+
+    def _finish(self, state: RoutedState) -> Tensor:
+        return self._routed_read(state, self.sites, "replace")
+
+    def _routed_read(self, state: RoutedState, site: int, merge: str) -> Tensor:
+        router = self.router_of_site.get(site)
+        if router is None:
+            return state.stream
+        bank = self.sources.readable(state)
+        rule = read_rule(
+            merge,
+            len(bank) + self.config.null_source,
+            read_scale=self.config.read_scale,
+            telescopes=self.sources.telescopes,
+        )
+        mix, weights = depth_mix(
+            bank,
+            state.keys[router],
+            eps=self.config.eps,
+            null=self.config.null_source,
+            shift=rule.shift,
+        )
+        if state.routing is not None:
+            state.routing[site] = weights
+        scale = state.gates[router].to(mix.dtype) if merge == "gate" else rule.scale
+        routed = scale * mix
+        if rule.keep:
+            routed = rule.keep * state.stream.to(mix.dtype) + routed
+        return routed.to(state.stream.dtype)
+
+    # -- identity ------------------------------------------------------------------------------
+
+    def identity_obstacle(self) -> str | None:
+        gated, query = self.gated, self.query.detach()
+        if gated and self.gate.detach().any():
+            return "the gates are no longer zero"
+        ungated = query[gated:]
+        if not len(ungated):
+            return None
+        if not self.sources.telescopes:
+            missing = " without the running block" if self.config.sources == "block" else ""
+            return (
+                f"a bank of sources={self.config.sources!r}{missing} does not sum to the stream; "
+                "merge='gate' with final='stream' converts exactly"
+            )
+        if self.config.read_scale != "stream":
+            return (
+                "read_scale='none' multiplies what a sublayer reads; "
+                "read_scale='stream' converts exactly"
+            )
+        if ungated.any():
+            return "the queries are not zero"
+        return None
+
+    def extra_repr(self) -> str:
+        fields = self.config.to_dict()
+        choices = ", ".join(f"{name}={fields[name]!r}" for name in ("sources", "merge", "final"))
+        return f"{super().extra_repr()}, {choices}, routers={len(self.router_of_site)}"

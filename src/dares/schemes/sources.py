@@ -1,0 +1,162 @@
+"""What a routed scheme remembers: one class a kind of source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from dares.config import DepthConfig
+from dares.schemes.base import DepthState
+
+
+@dataclass
+class RoutedState(DepthState):
+    """The stream, the sources remembered so far, and this pass's router keys."""
+
+    bank: list[Tensor] = field(default_factory=list)  # finished sources, each [..., D]
+    running: Tensor | None = None  # the unfinished block's sum
+    keys: tuple[Tensor, ...] = ()  # one [D] a router: query * gain
+    gates: tuple[Tensor, ...] = ()  # one scalar a router, merge "gate" only
+
+
+class Sources(nn.Module):
+    """A kind of source: what is remembered when a site writes, and how many there are to read."""
+
+    telescopes = False  # do the sources sum to the stream?
+
+    def first(self, embeddings: Tensor) -> Tensor:
+        """The source that the embeddings become."""
+        return embeddings
+
+    def remember(self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool) -> None:
+        """Add what site wrote to the state's sources."""
+        raise NotImplementedError
+
+    def readable(self, state: RoutedState) -> list[Tensor]:
+        """The sources a site can read now."""
+        return state.bank
+
+    def labels(self, written: int) -> list[str]:
+        """The names of the readable sources after that many writes."""
+        raise NotImplementedError
+
+    def reset_parameters(self) -> None:
+        """Set every buffer to its start."""
+
+
+class SublayerDeltas(Sources):
+    """h_0, v_0, v_1, ...: the embedding and every sublayer's delta."""
+
+    telescopes = True
+
+    def remember(self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool) -> None:
+        state.bank.append(delta)
+
+    def labels(self, written: int) -> list[str]:
+        return ["embedding", *(f"delta {site}" for site in range(written))]
+
+
+class BlockDeltas(Sources):
+    """h_0, finished block sums, and the running sum of the current block once it is not empty."""
+
+    def __init__(self, block_sites: int, *, running: bool) -> None:
+        super().__init__()
+        self.block_sites = block_sites
+        self.running = running
+        self.telescopes = running
+
+    def remember(self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool) -> None:
+        # In the stream's dtype: under autocast a half-precision sum would drift from the stream.
+        delta = delta.to(state.stream.dtype)
+        total = delta if state.running is None else state.running + delta
+        if (site + 1) % self.block_sites:
+            state.running = total
+        else:
+            state.bank.append(total)
+            state.running = None
+
+    def readable(self, state: RoutedState) -> list[Tensor]:
+        if state.running is None or not self.running:
+            return state.bank
+        return [*state.bank, state.running]
+
+    def labels(self, written: int) -> list[str]:
+        names = ["embedding", *(f"block {block}" for block in range(written // self.block_sites))]
+        return names + ["running"] * (self.running and written % self.block_sites > 0)
+
+
+class CumulativeStates(Sources):
+    """h_0, h_1, ..., h_s: the stream itself after every write (a parallel layer moves it once)."""
+
+    def __init__(self, writes_a_state: int) -> None:
+        super().__init__()
+        self.writes_a_state = writes_a_state
+
+    def first(self, embeddings: Tensor) -> Tensor:
+        return self.view(embeddings)
+
+    def view(self, stream: Tensor) -> Tensor:
+        """The source that a state of the stream becomes."""
+        return stream
+
+    def remember(self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool) -> None:
+        if stream_moved:
+            state.bank.append(self.view(state.stream))
+
+    def labels(self, written: int) -> list[str]:
+        return [f"state {index}" for index in range(written // self.writes_a_state + 1)]
+
+
+class NormedStates(CumulativeStates):
+    """Control: layer-normed states, so that no source wins by its size."""
+
+    def view(self, stream: Tensor) -> Tensor:
+        return nn.functional.layer_norm(stream, stream.shape[-1:])
+
+
+class ProjectedStates(CumulativeStates):
+    """Control: states under one fixed random orthogonal matrix, so that no source is the stream."""
+
+    SEED = 20605
+
+    projection: Tensor
+
+    def __init__(self, writes_a_state: int, width: int) -> None:
+        super().__init__(writes_a_state)
+        # Saved with the model: two machines' linear algebra need not agree to the last bit.
+        self.register_buffer("projection", torch.empty(width, width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        # transformers marks what it loaded from a checkpoint
+        if self.projection.is_meta or getattr(self.projection, "_is_hf_initialized", False):
+            return
+        generator = torch.Generator().manual_seed(self.SEED)
+        with torch.device("cpu"):
+            matrix = nn.init.orthogonal_(torch.empty(self.projection.shape), generator=generator)
+        self.projection.data.copy_(matrix)
+
+    def view(self, stream: Tensor) -> Tensor:
+        return stream @ self.projection.to(stream.dtype).T
+
+
+def build_sources(
+    config: DepthConfig, *, width: int, sites_per_layer: int, parallel: bool
+) -> Sources:
+    """The sources a config asks for."""
+    writes_a_state = sites_per_layer if parallel else 1
+    match config.sources:
+        case "sublayer":
+            return SublayerDeltas()
+        case "block":
+            assert config.block is not None
+            return BlockDeltas(config.block * sites_per_layer, running=config.running)
+        case "cumulative":
+            return CumulativeStates(writes_a_state)
+        case "normed":
+            return NormedStates(writes_a_state)
+        case "projected":
+            return ProjectedStates(writes_a_state, width)
+    raise AssertionError(f"DepthConfig let sources={config.sources!r} through")
