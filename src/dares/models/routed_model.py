@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    CausalLMOutputWithPast,
+)
 
 from dares.config import config_from_dict
 from dares.models.layer import DepthCall, RoutedLayer
@@ -19,7 +21,7 @@ from dares.schemes import ResidualScheme, build_scheme
 
 
 @dataclass
-class RoutedModelOutput(BaseModelOutputWithPast):
+class RoutedModelOutput(BaseModelOutputWithPastAndCrossAttentions):  # GPT-2 asks for the latter
     """The family's output and the routing weights: [B, T, sources] a site, None without choice."""
 
     routing: tuple[Tensor | None, ...] | None = None
@@ -185,7 +187,3 @@ def forward_like(family_forward: Any, routed_forward: Any) -> Any:
     forward.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     forward.__doc__ = family_forward.__doc__
     return forward
-
-
-if TYPE_CHECKING:
-    assert torch

@@ -37,8 +37,11 @@ class DepthState:
         return type(self)(**copied)
 
 
+_CONTAINERS = (list, dict)  # a tuple, since torch.compile cannot trace list | dict
+
+
 def _shallow(value: Any) -> Any:
-    return value.copy() if isinstance(value, list | dict) else value
+    return value.copy() if isinstance(value, _CONTAINERS) else value
 
 
 def _register_pytree(cls: type[DepthState]) -> None:
