@@ -38,15 +38,36 @@ def test_configs_are_frozen():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: dares.preset("delt"), "unknown preset 'delt'; did you mean 'delta'\\? choose from: standard"),
-        (lambda: dares.preset("delta", blok=4), "unknown DepthConfig field 'blok'; did you mean 'block'"),
-        (lambda: dares.preset("standard", block=4), "scheme 'standard' has no options, got 'block'"),
-        (lambda: dares.preset("delta", merge="sum"), "unknown merge 'sum'; choose from: replace, add"),
-        (lambda: dares.preset("delta", sources="blocks"), "unknown sources 'blocks'; did you mean 'block'"),
-        (lambda: dares.preset("delta", block=4), "block=4 needs sources='block', got sources='sublayer'"),
+        (
+            lambda: dares.preset("delt"),
+            "unknown preset 'delt'; did you mean 'delta'\\? choose from: standard",
+        ),
+        (
+            lambda: dares.preset("delta", blok=4),
+            "unknown DepthConfig field 'blok'; did you mean 'block'",
+        ),
+        (
+            lambda: dares.preset("standard", block=4),
+            "scheme 'standard' has no options, got 'block'",
+        ),
+        (
+            lambda: dares.preset("delta", merge="sum"),
+            "unknown merge 'sum'; choose from: replace, add",
+        ),
+        (
+            lambda: dares.preset("delta", sources="blocks"),
+            "unknown sources 'blocks'; did you mean 'block'",
+        ),
+        (
+            lambda: dares.preset("delta", block=4),
+            "block=4 needs sources='block', got sources='sublayer'",
+        ),
         (lambda: dares.preset("delta", running=False), "running=False needs sources='block'"),
         (lambda: dares.preset("delta_block", block=0), "block must be a whole number .* got 0"),
-        (lambda: dares.preset("delta_block", block=None), "block must be a whole number .* got None"),
+        (
+            lambda: dares.preset("delta_block", block=None),
+            "block must be a whole number .* got None",
+        ),
         (lambda: dares.preset("delta_block", block=2.5), "block must be a whole number .* got 2.5"),
         (lambda: dares.preset("delta", eps=0), "eps must be above zero, got 0"),
         (lambda: dares.preset("delta", eps="1"), "eps must be above zero, got '1'"),
@@ -55,7 +76,10 @@ def test_configs_are_frozen():
         (lambda: dares.preset("delta", merge="none"), "would never read a source"),
         (lambda: config_from_dict({}), "no field 'scheme'"),
         (lambda: config_from_dict("delta"), "must be a table of fields, got 'delta'"),
-        (lambda: config_from_dict({"scheme": "routde"}), "unknown scheme 'routde'; did you mean 'routed'"),
+        (
+            lambda: config_from_dict({"scheme": "routde"}),
+            "unknown scheme 'routde'; did you mean 'routed'",
+        ),
         (
             lambda: config_from_dict({"scheme": "routed", "sources": "sublayer"}),
             "the depth config lacks 'merge', 'final', 'block'",

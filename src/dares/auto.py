@@ -26,7 +26,7 @@ def register_when_imported() -> None:
 
 
 def _register() -> None:
-    importlib.import_module("dares.models.configs").register_configs()
+    importlib.import_module("dares.models.configs")  # registers them as it is loaded
 
 
 def _loaded(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Pretrained -> routed: identity measured, refusal explained. And back, while nothing is learned."""
+"""Pretrained -> routed: identity measured, refusal explained. And back, if nothing is learned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dares.models import HOW_TO_ADD, family_of
 from dares.models.configs import FAMILY_MODULES, to_base_config, to_routed_config
 from dares.models.family import Family
 from dares.models.layer import RoutedLayer
-from dares.models.routed_model import Routed
+from dares.models.routed_model import Routed, RoutedCausalLM
+from dares.schemes import ResidualScheme
 
 logger = logging.getLogger("dares")
 
@@ -59,8 +60,7 @@ def convert(
     probe = _check_probe(model, probe)
 
     routed = _rebuild(model, family.causal_lm, to_routed_config(model.config, scheme_config))
-    scheme = routed.base_model.depth
-    obstacle = scheme.identity_obstacle()
+    obstacle = _scheme(routed).identity_obstacle()
     if obstacle and not allow_drift:
         raise ValueError(
             f"conversion would change the model: {obstacle} (allow_drift=True converts anyway)"
@@ -68,12 +68,13 @@ def convert(
     report = _measure(model, routed, probe)
     if not report.relative_difference <= TOLERANCE and not allow_drift:
         raise ValueError(
-            f"conversion would change the model: the logits move by {report.relative_difference:.2g} "
-            f"relative to the largest, above {TOLERANCE:g} (allow_drift=True converts anyway)"
+            "conversion would change the model: the logits move by "
+            f"{report.relative_difference:.2g} relative to the largest, above {TOLERANCE:g} "
+            "(allow_drift=True converts anyway)"
         )
     routed.conversion = report
     logger.info(
-        "converted: largest logit difference %.3g (relative %.3g) on %d tokens, %d parameters added",
+        "converted: logits differ by %.3g at most (relative %.3g) on %d tokens, %d parameters new",
         report.difference,
         report.relative_difference,
         report.probe_tokens,
@@ -83,14 +84,18 @@ def convert(
 
 
 def unconvert(routed: Any) -> Any:
-    """The base model of a routed one whose routers have not learned anything; they share weights."""
-    if not isinstance(routed, Routed) or not hasattr(routed, "lm_head"):
+    """The base model of a routed one whose routers have learned nothing; they share weights."""
+    if not isinstance(routed, RoutedCausalLM):
         raise ValueError(f"unconvert needs a routed language model, got {type(routed).__name__}")
-    obstacle = routed.base_model.depth.identity_obstacle()
+    obstacle = _scheme(routed).identity_obstacle()
     if obstacle:
         raise ValueError(f"the base model would give other logits than this one: {obstacle}")
     family = family_of(routed.config)
     return _rebuild(routed, family.base_causal_lm, to_base_config(routed.config))
+
+
+def _scheme(routed: Any) -> ResidualScheme:
+    return routed.base_model.depth
 
 
 # -- checks, all of them before anything is built ------------------------------------------------
@@ -100,7 +105,9 @@ def _check_model(model: Any) -> Family:
     config = getattr(model, "config", None)
     model_type = getattr(config, "model_type", None)
     if isinstance(model, Routed):
-        raise ValueError(f"{type(model).__name__} is routed already: dares.unconvert gives the base back")
+        raise ValueError(
+            f"{type(model).__name__} is routed already: dares.unconvert gives the base back"
+        )
     if not isinstance(model, nn.Module) or model_type is None:
         raise ValueError(
             f"convert needs a transformers language model, got {type(model).__name__}; "
@@ -114,8 +121,10 @@ def _check_model(model: Any) -> Family:
             f"AutoModelForCausalLM ({HOW_TO_ADD})"
         )
     if getattr(config, "quantization_config", None) is not None:
-        raise ValueError("the model is quantized, so its routers could not be trained with it: "
-                         "load it without quantization")
+        raise ValueError(
+            "the model is quantized, so its routers could not be trained with it: "
+            "load it without quantization"
+        )
     devices = {str(parameter.device) for parameter in model.parameters()}
     if len(devices) != 1 or devices == {"meta"}:
         raise ValueError(
@@ -126,7 +135,9 @@ def _check_model(model: Any) -> Family:
 
 def _check_scheme(depth: Any) -> SchemeConfig:
     if not isinstance(depth, SchemeConfig):
-        raise ValueError(f"depth must be a scheme config such as dares.preset('delta'), got {depth!r}")
+        raise ValueError(
+            f"depth must be a scheme config such as dares.preset('delta'), got {depth!r}"
+        )
     return depth
 
 
@@ -155,12 +166,12 @@ def _rebuild(model: Any, cls: type, config: Any) -> Any:
     """A model of another class around the same parameters and buffers: no second copy in memory."""
     with torch.device("meta"):
         new = cls(config)
+    _check_same_tensors(model, new)
     theirs = dict(model.named_modules())
     for path, module in new.named_modules():
         source = theirs.get(path)
         if source is not None:
             _share_tensors(path, source, module)
-    _check_same_tensors(model, new)
     _fill_new_tensors(new, model.get_input_embeddings().weight.device)
     new.generation_config = model.generation_config
     new.train(model.training)
@@ -184,12 +195,17 @@ def _share_tensors(path: str, source: nn.Module, target: nn.Module) -> None:
 
 
 def _check_same_tensors(model: Any, new: Any) -> None:
-    """Every weight of the model is in the new one, and nothing else but the scheme's is new."""
-    before, after = set(model.state_dict(keep_vars=True)), set(new.state_dict(keep_vars=True))
-    odd = [name for name in before ^ after if ".depth." not in name]
+    """The two differ in the scheme's tensors and in no other."""
+    before, after = (
+        {(name, tuple(tensor.shape)) for name, tensor in each.state_dict().items()}
+        for each in (model, new)
+    )
+    odd = sorted((name, shape) for name, shape in before ^ after if ".depth." not in name)
     if odd:
+        name, shape = odd[0]
         raise ValueError(
-            f"the model and its family differ in {sorted(odd)[0]!r}: convert needs an unmodified model"
+            f"the model and its config differ in {name!r} {shape}: "
+            "convert needs an unmodified model"
         )
 
 
@@ -204,14 +220,16 @@ def _fill_new_tensors(new: Any, device: torch.device) -> None:
 def _measure(model: Any, routed: Any, probe: Tensor) -> ConversionReport:
     before, after = _logits(model, probe), _logits(routed, probe)
     if not before.isfinite().all():
-        raise ValueError("the model gives logits that are not finite, so identity cannot be measured: "
-                         "is the checkpoint whole?")
+        raise ValueError(
+            "the model gives logits that are not finite, so identity cannot be measured: "
+            "is the checkpoint whole?"
+        )
     difference = (after - before).abs().max().item()
     return ConversionReport(
         difference=difference,
         relative_difference=difference / max(before.abs().max().item(), 1e-30),
         probe_tokens=probe.numel(),
-        added_parameters=sum(p.numel() for p in routed.base_model.depth.parameters()),
+        added_parameters=sum(p.numel() for p in _scheme(routed).parameters()),
     )
 
 

@@ -11,22 +11,22 @@ from dares.names import unknown_name
 
 @dataclass(frozen=True)
 class Preset:
-    """A named config, what it does in one line, and the paper it comes from."""
+    """A named config, what a sublayer reads under it, and the paper it comes from."""
 
     config: SchemeConfig
-    summary: str
+    reads: str
     paper: str
 
 
 PRESETS: dict[str, Preset] = {
     "standard": Preset(
         StandardConfig(),
-        "each sublayer reads the stream and adds to it",
+        "the stream",
         "1512.03385",
     ),
     "attnres": Preset(
         DepthConfig(sources="sublayer", merge="replace", final="routed"),
-        "each sublayer reads a softmax over all earlier outputs in place of the stream",
+        "a softmax over all earlier outputs; so does the final norm",
         "2603.15031",
     ),
     "attnres_block": Preset(
@@ -36,17 +36,17 @@ PRESETS: dict[str, Preset] = {
     ),
     "delta": Preset(
         DepthConfig(sources="sublayer", merge="add"),
-        "a softmax over all earlier deltas is added to what each sublayer reads",
+        "the stream plus a softmax over all earlier deltas",
         "2605.18855",
     ),
     "delta_block": Preset(
         DepthConfig(sources="block", merge="add", block=4),
-        "the same over block sums of deltas: the practical default",
+        "the same over sums of blocks: the practical default",
         "2605.18855",
     ),
     "cumulative": Preset(
         DepthConfig(sources="cumulative", merge="replace"),
-        "a softmax over earlier states of the stream, which the paper calls redundant",
+        "a softmax over earlier states of the stream: the redundant choice",
         "2605.18855",
     ),
 }

@@ -40,7 +40,9 @@ CONFIGS = {
     "qwen2": functools.partial(Qwen2Config, **_GROUPED, tie_word_embeddings=True),
     "llama": functools.partial(LlamaConfig, **_GROUPED),
     "mistral": functools.partial(MistralConfig, **_GROUPED, sliding_window=6, head_dim=8),
-    "gpt2": functools.partial(GPT2Config, **_COMMON, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0),
+    "gpt2": functools.partial(
+        GPT2Config, **_COMMON, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0
+    ),
     "gpt_neox": functools.partial(GPTNeoXConfig, **_COMMON, intermediate_size=48),
     "gemma3": functools.partial(
         Gemma3TextConfig,
@@ -97,13 +99,10 @@ def trained(family: str, scheme: str) -> Any:
     model = dares.convert(tiny_model(family), SCHEMES[scheme]).train()
     routers = list(model.base_model.depth.parameters())
     others = [p for p in model.parameters() if all(p is not router for router in routers)]
-    optimizer = torch.optim.AdamW(
-        [{"params": routers, "lr": 5e-2}, {"params": others, "lr": 1e-3}]
-    )
+    optimizer = torch.optim.AdamW([{"params": routers, "lr": 5e-2}, {"params": others, "lr": 1e-3}])
     for step in range(20):
         batch = tokens(2, 12, seed=step)
         model(input_ids=batch, labels=batch).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     return model.eval()
-

@@ -18,9 +18,7 @@ def test_routing_has_moved(family, scheme):
     assert model.base_model.depth.identity_obstacle() is not None
     with torch.no_grad():
         routing = model(tokens(), output_routing=True).routing
-    deviation = max(
-        (w - 1 / w.shape[-1]).abs().max().item() for w in routing if w is not None
-    )
+    deviation = max((w - 1 / w.shape[-1]).abs().max().item() for w in routing if w is not None)
     assert deviation > 0.01
 
 

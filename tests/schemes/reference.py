@@ -28,7 +28,9 @@ def merge(kind: str, h: Tensor, mix: Tensor, n: int, read_scale: str, gate: Tens
     return (h + mix) * n / (n + 1) if read_scale == "stream" else h + mix
 
 
-def bank_at(written: int, h0: Tensor, deltas: list[Tensor], states: list[Tensor], config, projection):
+def bank_at(
+    written: int, h0: Tensor, deltas: list[Tensor], states: list[Tensor], config, projection
+):
     """The sources that a site can read after that many writes."""
     done = deltas[:written]
     if config.sources == "sublayer":

@@ -23,7 +23,9 @@ def test_a_site_must_exist():
 def test_a_bank_is_read_only_after_it_is_written():
     scheme = delta_scheme()
     state = scheme.start(torch.randn(2, 8))
-    with pytest.raises(ValueError, match="site 2 reads after 2 writes, but only 0 have been written"):
+    with pytest.raises(
+        ValueError, match="site 2 reads after 2 writes, but only 0 have been written"
+    ):
         scheme.read(state, 2)
 
 
@@ -107,7 +109,9 @@ def test_bad_shapes(arguments, message):
 
 
 def test_block_must_fit_the_model():
-    with pytest.raises(ValueError, match=r"block must be between 1 and 28 \(the model's layers\), got 40"):
+    with pytest.raises(
+        ValueError, match=r"block must be between 1 and 28 \(the model's layers\), got 40"
+    ):
         dares.build_scheme(dares.preset("delta_block", block=40), width=8, sites=56)
 
 

@@ -94,10 +94,13 @@ def both_ways(config, *, parallel):
 
 
 @pytest.mark.parametrize("parallel", [False, True], ids=["sequential", "parallel"])
-@pytest.mark.parametrize("config", [*PRESETS.values(), *GRID.values(), *MORE.values()],
-                         ids=[*PRESETS, *GRID, *MORE])
+@pytest.mark.parametrize(
+    "config", [*PRESETS.values(), *GRID.values(), *MORE.values()], ids=[*PRESETS, *GRID, *MORE]
+)
 def test_scheme_equals_transcription(config, parallel):
-    (ours, routing, our_grads), (theirs, weights, their_grads) = both_ways(config, parallel=parallel)
+    (ours, routing, our_grads), (theirs, weights, their_grads) = both_ways(
+        config, parallel=parallel
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
     assert routing.keys() == weights.keys()
     for site in routing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from dares.config import SchemeConfig, config_from_dict
@@ -26,7 +26,7 @@ PREFIX = "dares_"
 
 
 @functools.cache
-def routed_config_class(base_type: str) -> type[PreTrainedConfig]:
+def routed_config_class(base_type: str) -> Any:
     """The family's config with one more field, `depth`: a scheme config as a plain table."""
     base: type[Any] = CONFIG_MAPPING[base_type]
 
@@ -61,12 +61,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-def register_configs() -> None:
-    """Make every routed config known to AutoConfig."""
-    for base_type in FAMILY_MODULES:
-        AutoConfig.register(PREFIX + base_type, routed_config_class(base_type))
-
-
 def to_routed_config(config: Any, depth: SchemeConfig) -> Any:
     """A family's config with a scheme."""
     fields = config.to_dict()
@@ -85,3 +79,7 @@ def to_base_config(config: Any) -> Any:
     base = CONFIG_MAPPING[config.base_model_type](**fields)
     base._attn_implementation = config._attn_implementation
     return base
+
+
+for _base_type in FAMILY_MODULES:
+    AutoConfig.register(PREFIX + _base_type, routed_config_class(_base_type))

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformers import AutoModel, AutoModelForCausalLM
+from transformers.conversion_mapping import (
+    get_checkpoint_conversion_mapping,
+    register_checkpoint_conversion_mapping,
+)
 
 from dares.models.configs import routed_config_class
 from dares.models.layer import RoutedLayer
@@ -58,25 +62,43 @@ def make_family(
     routed_layer = derive(
         "DecoderLayer", (RoutedLayer, layer), spec=spec, argument_names=tuple(rest)
     )
+    shared: dict[str, Any] = {
+        "config_class": config,
+        "_no_split_modules": [routed_layer.__name__],
+        "_keep_in_fp32_modules_strict": {"depth"},  # a gain of 1.0 in bf16 would never move
+    }
     routed_model = derive(
         "Model",
         (RoutedModel, model),
-        config_class=config,
         family_spec=spec,
         family_model=model,
         layer_class=routed_layer,
-        _no_split_modules=[routed_layer.__name__],
+        **shared,
         forward=forward_like(model.forward, RoutedModel.forward),  # type: ignore[attr-defined]
     )
     routed_causal_lm = derive(
         "ForCausalLM",
         (RoutedCausalLM, causal_lm),
-        config_class=config,
         family_model=causal_lm,
         inner_class=routed_model,
-        _no_split_modules=[routed_layer.__name__],
+        **shared,
         forward=forward_like(causal_lm.forward, RoutedCausalLM.forward),  # type: ignore[attr-defined]
+    )
+    _keep_checkpoint_names(
+        {
+            model_type: config.model_type,
+            model.__name__: routed_model.__name__,
+            causal_lm.__name__: routed_causal_lm.__name__,
+        }
     )
     AutoModel.register(config, routed_model)
     AutoModelForCausalLM.register(config, routed_causal_lm)
     return Family(causal_lm, config, routed_layer, routed_model, routed_causal_lm)
+
+
+def _keep_checkpoint_names(routed_names: dict[str, str]) -> None:
+    """Read and write weights under the names that the family uses on disk."""
+    for base, routed in routed_names.items():
+        mapping = get_checkpoint_conversion_mapping(base)
+        if mapping is not None:
+            register_checkpoint_conversion_mapping(routed, mapping, overwrite=True)

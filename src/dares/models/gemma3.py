@@ -17,12 +17,8 @@ FAMILY = make_family(
     model=Gemma3TextModel,
     causal_lm=Gemma3ForCausalLM,
     spec=BlockSpec(
-        attention=Branch(
-            "self_attn", norm="input_layernorm", after=("post_attention_layernorm",)
-        ),
-        mlp=Branch(
-            "mlp", norm="pre_feedforward_layernorm", after=("post_feedforward_layernorm",)
-        ),
+        attention=Branch("self_attn", norm="input_layernorm", after=("post_attention_layernorm",)),
+        mlp=Branch("mlp", norm="pre_feedforward_layernorm", after=("post_feedforward_layernorm",)),
     ),
 )
 DaresGemma3DecoderLayer, DaresGemma3Model, DaresGemma3ForCausalLM = FAMILY.classes

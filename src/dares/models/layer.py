@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from dares.models.spec import BlockSpec, Branch
 from dares.schemes import DepthState, ResidualScheme
+
+if TYPE_CHECKING:  # what RoutedLayer is mixed into
+    _Mixin = nn.Module
+else:
+    _Mixin = object
 
 
 class DepthCall:
@@ -25,7 +30,7 @@ class DepthCall:
         return self.scheme.routing(self.state)
 
 
-class RoutedLayer:
+class RoutedLayer(_Mixin):
     """Mixed in before a family's decoder layer: its own modules, read and written by a scheme.
 
     The state goes in as an argument and comes out as a result, never by the side: gradient
@@ -47,7 +52,7 @@ class RoutedLayer:
             )
         if call.state is None:
             call.state = call.scheme.start(hidden_states, record=call.record)
-        hidden_states, call.state = super().__call__(  # type: ignore[misc]
+        hidden_states, call.state = super().__call__(
             hidden_states, *args, depth_scheme=call.scheme, depth_state=call.state, **kwargs
         )
         return hidden_states

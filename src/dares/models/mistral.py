@@ -1,6 +1,10 @@
 """Mistral: pre-norm, the layout that BlockSpec describes by default."""
 
-from transformers.models.mistral.modeling_mistral import MistralDecoderLayer, MistralForCausalLM, MistralModel
+from transformers.models.mistral.modeling_mistral import (
+    MistralDecoderLayer,
+    MistralForCausalLM,
+    MistralModel,
+)
 
 from dares.models.family import make_family
 

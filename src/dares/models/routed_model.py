@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -18,6 +18,11 @@ from dares.config import config_from_dict
 from dares.models.layer import DepthCall, RoutedLayer
 from dares.models.spec import BlockSpec
 from dares.schemes import ResidualScheme, build_scheme
+
+if TYPE_CHECKING:  # what these classes are mixed into
+    _Mixin = PreTrainedModel
+else:
+    _Mixin = object
 
 
 @dataclass
@@ -38,7 +43,7 @@ def scheme_for(config: Any, spec: BlockSpec) -> ResidualScheme:
     """The scheme that a routed model's config describes."""
     if config.depth is None:
         raise ValueError(
-            f"a {config.model_type!r} config has no 'depth', so there is no scheme to build: "
+            f"a {type(config).model_type!r} config has no 'depth', so there is no scheme to build: "
             "pass depth=dares.preset(...), or use dares.convert for a pretrained model"
         )
     return build_scheme(
@@ -51,37 +56,35 @@ def scheme_for(config: Any, spec: BlockSpec) -> ResidualScheme:
 
 def with_parts_of(module: nn.Module, cls: type) -> Any:
     """An instance of cls that is made of the parts of module, parameters and all."""
-    new = cls.__new__(cls)
-    if issubclass(cls, PreTrainedModel):
+    new: Any = object.__new__(cls)
+    if isinstance(module, PreTrainedModel):
         PreTrainedModel.__init__(new, module.config)  # transformers keeps a registry of classes
     new.__dict__.update(module.__dict__)
     return new
 
 
-class Routed:
+class Routed(_Mixin):
     """Shared by the inner model and the language model."""
-
-    _keep_in_fp32_modules_strict = {"depth"}  # noqa: RUF012  (transformers' own form)
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, ResidualScheme):
             module.reset_parameters()
         else:
-            super()._init_weights(module)  # type: ignore[misc]
+            super()._init_weights(module)
 
-    def gradient_checkpointing_enable(
-        self, gradient_checkpointing_kwargs: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:
-        settings = {"use_reentrant": False, **(gradient_checkpointing_kwargs or {})}
+    def gradient_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
+        """transformers' own, without reentrant checkpointing."""
+        asked = args[0] if args else kwargs.pop("gradient_checkpointing_kwargs", None)
+        settings = {"use_reentrant": False, **(asked or {})}
         if settings["use_reentrant"]:
             raise ValueError(
                 "use_reentrant=True loses the gradients of the sources, which travel beside the "
                 "hidden states: pass use_reentrant=False"
             )
-        super().gradient_checkpointing_enable(settings, **kwargs)  # type: ignore[misc]
+        super().gradient_checkpointing_enable(settings, *args[1:], **kwargs)
 
     @classmethod
-    def from_pretrained(cls, pretrained: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         """transformers' own, from safetensors alone."""
         if kwargs.setdefault("use_safetensors", True) is not True:
             raise ValueError(
@@ -89,10 +92,11 @@ class Routed:
                 "only, since other formats can run code; save the checkpoint again first"
             )
         try:
-            return super().from_pretrained(pretrained, *args, **kwargs)  # type: ignore[misc]
+            return super().from_pretrained(*args, **kwargs)
         except SafetensorError as error:
+            where = str(args[0] if args else kwargs.get("pretrained_model_name_or_path"))
             raise ValueError(
-                f"a weights file of {str(pretrained)!r} is damaged ({error}): copy or download it again"
+                f"a weights file of {where!r} is damaged ({error}): copy or download it again"
             ) from error
 
 
@@ -105,7 +109,7 @@ class RoutedModel(Routed):
 
     depth: ResidualScheme
     family_spec: ClassVar[BlockSpec]
-    family_model: ClassVar[type]
+    family_model: ClassVar[type[PreTrainedModel]]
     layer_class: ClassVar[type[RoutedLayer]]
 
     def __init__(self, config: Any) -> None:
@@ -115,7 +119,7 @@ class RoutedModel(Routed):
         scheme = scheme_for(config, self.family_spec)  # before the costly part: it may refuse
         super().__init__(config)
         self._install(scheme)
-        self.post_init()  # type: ignore[attr-defined]
+        self.post_init()
 
     def _install(self, scheme: ResidualScheme) -> None:
         layers = getattr(self, self.family_spec.layers)
@@ -134,16 +138,16 @@ class RoutedModel(Routed):
         call = dares_depth or DepthCall(record=output_routing)
         call.scheme = self.depth
         as_dict = kwargs.pop("return_dict", None)
-        output = self.family_model.forward(  # type: ignore[attr-defined]
+        output = self.family_model.forward(
             self, *args, dares_depth=call, return_dict=True, **kwargs
         )
-        return _rewrap(RoutedModelOutput, output, call, self.config, as_dict)  # type: ignore[attr-defined]
+        return _rewrap(RoutedModelOutput, output, call, self.config, as_dict)
 
 
 class RoutedCausalLM(Routed):
     """The language model: hands the call's record down and the routing up."""
 
-    family_model: ClassVar[type]
+    family_model: ClassVar[type[PreTrainedModel]]
     inner_class: ClassVar[type[RoutedModel]]
 
     def __init__(self, config: Any) -> None:
@@ -152,20 +156,20 @@ class RoutedCausalLM(Routed):
             raise ValueError(obstacle)
         scheme = scheme_for(config, self.inner_class.family_spec)
         super().__init__(config)  # builds the family's own inner model, with its random numbers
-        prefix = self.base_model_prefix  # type: ignore[attr-defined]
+        prefix = self.base_model_prefix
         inner = with_parts_of(getattr(self, prefix), self.inner_class)
         inner._install(scheme)
         inner.post_init()
         setattr(self, prefix, inner)
-        self.post_init()  # type: ignore[attr-defined]
+        self.post_init()
 
     def forward(self, *args: Any, output_routing: bool = False, **kwargs: Any) -> Any:
         call = DepthCall(record=output_routing)
         as_dict = kwargs.pop("return_dict", None)
-        output = self.family_model.forward(  # type: ignore[attr-defined]
+        output = self.family_model.forward(
             self, *args, dares_depth=call, return_dict=True, **kwargs
         )
-        return _rewrap(RoutedCausalLMOutput, output, call, self.config, as_dict)  # type: ignore[attr-defined]
+        return _rewrap(RoutedCausalLMOutput, output, call, self.config, as_dict)
 
 
 def _rewrap(kind: Any, output: Any, call: DepthCall, config: Any, as_dict: bool | None) -> Any:
@@ -184,6 +188,6 @@ def forward_like(family_forward: Any, routed_forward: Any) -> Any:
     ours = inspect.Parameter("output_routing", inspect.Parameter.KEYWORD_ONLY, default=False)
     parameters = list(signature.parameters.values())
     parameters.insert(len(parameters) - 1, ours)  # before **kwargs
-    forward.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    vars(forward)["__signature__"] = signature.replace(parameters=parameters)
     forward.__doc__ = family_forward.__doc__
     return forward

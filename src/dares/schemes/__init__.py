@@ -29,10 +29,19 @@ def build_scheme(
     parallel         the sites of a layer all read before any of them writes
     """
     if not isinstance(config, SchemeConfig):
-        raise ValueError(f"config must be a scheme config such as dares.preset('delta'), got {config!r}")
+        raise ValueError(
+            f"config must be a scheme config such as dares.preset('delta'), got {config!r}"
+        )
     return SCHEMES[config.scheme](
         config, width=width, sites=sites, sites_per_layer=sites_per_layer, parallel=parallel
     )
 
 
-__all__ = ["SCHEMES", "DepthState", "ResidualScheme", "RoutedScheme", "StandardScheme", "build_scheme"]
+__all__ = [
+    "SCHEMES",
+    "DepthState",
+    "ResidualScheme",
+    "RoutedScheme",
+    "StandardScheme",
+    "build_scheme",
+]

@@ -72,9 +72,21 @@ class ResidualScheme(nn.Module):
     here, once; a scheme fills in `_start`, `_read`, `_write` and `_finish`.
     """
 
-    def __init__(self, *, width: int, sites: int, sites_per_layer: int, parallel: bool) -> None:
+    def __init__(
+        self,
+        config: Any,
+        *,
+        width: int,
+        sites: int,
+        sites_per_layer: int = 2,
+        parallel: bool = False,
+    ) -> None:
         super().__init__()
-        for name, value in (("width", width), ("sites", sites), ("sites_per_layer", sites_per_layer)):
+        for name, value in (
+            ("width", width),
+            ("sites", sites),
+            ("sites_per_layer", sites_per_layer),
+        ):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number, at least 1, got {value!r}")
         if sites % sites_per_layer:
@@ -82,6 +94,8 @@ class ResidualScheme(nn.Module):
                 f"sites must be a multiple of sites_per_layer, got {sites} and {sites_per_layer}: "
                 "pass sites_per_layer=1 where layers differ"
             )
+        config.check_layers(sites // sites_per_layer)
+        self.config = config
         self.width = width
         self.sites = sites
         self.sites_per_layer = sites_per_layer
@@ -127,13 +141,14 @@ class ResidualScheme(nn.Module):
         self._check_site(site)
         if site != state.written:
             raise ValueError(
-                f"site {site} was written out of turn: the next site of this state is {state.written}"
+                f"site {site} was written out of turn: "
+                f"the next site of this state is {state.written}"
             )
         stream = state.stream
         if delta.shape != stream.shape:
             raise ValueError(
-                f"site {site} wrote shape {tuple(delta.shape)}, the stream is {tuple(stream.shape)}: "
-                "a delta must have the stream's shape"
+                f"site {site} wrote shape {tuple(delta.shape)}, the stream is "
+                f"{tuple(stream.shape)}: a delta must have the stream's shape"
             )
         if delta.device != stream.device:
             raise ValueError(
@@ -178,7 +193,7 @@ class ResidualScheme(nn.Module):
         """Set every parameter and buffer to its start."""
 
     def identity_obstacle(self) -> str | None:
-        """Why this is not the standard residual with the parameters as they are now; None if it is."""
+        """Why this is not the standard residual, with its parameters as they are; None if it is."""
         return None
 
     def source_labels(self, site: int) -> list[str]:
@@ -198,7 +213,7 @@ class ResidualScheme(nn.Module):
 
     @property
     def read_sites(self) -> int:
-        """Sites that can have routing weights; one more than `sites` where the final norm routes."""
+        """Sites that can have routing weights: one more than `sites` if the final norm routes."""
         return self.sites
 
     def writes_before(self, site: int) -> int:
@@ -224,7 +239,9 @@ class ResidualScheme(nn.Module):
 
     def _check_site(self, site: int) -> None:
         if not 0 <= site < self.sites:
-            raise ValueError(f"site {site} is out of range: this scheme has sites 0 to {self.sites - 1}")
+            raise ValueError(
+                f"site {site} is out of range: this scheme has sites 0 to {self.sites - 1}"
+            )
 
     def extra_repr(self) -> str:
         parallel = ", parallel" if self.parallel else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -53,35 +53,26 @@ class RoutedScheme(ResidualScheme):
     A site with one source has nothing to choose: it has no router and reads h.
     """
 
-    def __init__(
-        self,
-        config: DepthConfig,
-        *,
-        width: int,
-        sites: int,
-        sites_per_layer: int = 2,
-        parallel: bool = False,
-    ) -> None:
-        super().__init__(
-            width=width, sites=sites, sites_per_layer=sites_per_layer, parallel=parallel
-        )
-        config.check_layers(sites // sites_per_layer)
-        self.config = config
+    def __init__(self, config: DepthConfig, **shape: Any) -> None:
+        super().__init__(config, **shape)
         self.sources = build_sources(
-            config, width=width, sites_per_layer=sites_per_layer, parallel=parallel
+            config,
+            width=self.width,
+            sites_per_layer=self.sites_per_layer,
+            parallel=self.parallel,
         )
-        routed = [site for site in range(sites) if self._chooses(site)]
+        routed = [site for site in range(self.sites) if self._chooses(site)]
         self.gated = len(routed) if config.merge == "gate" else 0
-        if self._chooses(sites):
-            routed.append(sites)
+        if self._chooses(self.sites):
+            routed.append(self.sites)
         if not routed:
             raise ValueError(
-                f"no site of a model with {sites} sites has more than one source to read: "
+                f"no site of a model with {self.sites} sites has more than one source to read: "
                 "use preset('standard')"
             )
         self.router_of_site = {site: router for router, site in enumerate(routed)}
-        self.query = nn.Parameter(torch.empty(len(routed), width))
-        self.gain = nn.Parameter(torch.empty(len(routed), width))
+        self.query = nn.Parameter(torch.empty(len(routed), self.width))
+        self.gain = nn.Parameter(torch.empty(len(routed), self.width))
         if self.gated:
             self.gate = nn.Parameter(torch.empty(self.gated))
         self.reset_parameters()

@@ -16,7 +16,9 @@ def depth_mix(
     null: bool = False,
     shift: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """mix = sum_i (a_i - shift) u_i,  a = softmax_i(key . u_i / rms(u_i)),  rms(u) = sqrt(mean(u^2) + eps)
+    """mix = sum_i (a_i - shift) u_i,   a = softmax_i(key . u_i / rms(u_i))
+
+    rms(u) = sqrt(mean(u^2) + eps)
 
     sources  n tensors u_i, each [..., D]
     key      [D], the query times the key norm's gain

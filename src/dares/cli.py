@@ -1,0 +1,89 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dares.presets import PRESETS
+from dares.version import VERSION
+
+app = typer.Typer(
+    help="Delta Attention Residuals: residual connections that learn which earlier layers to read.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"dares {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def schemes() -> None:
+    """List the residual schemes that a model can use."""
+    from dares.catalog import describe
+
+    table = Table(pad_edge=False)
+    for heading in ("scheme", "what a sublayer reads", "parameters", "exact", "paper"):
+        table.add_column(heading)
+    for name in PRESETS:
+        row = describe(name)
+        exact = "yes" if row.converts_exactly else "no"
+        table.add_row(f"[bold]{name}[/bold]", row.reads, row.parameters, exact, row.paper)
+    console.print(table)
+    console.print(
+        "parameters: for L layers of width D. exact: converting a pretrained model changes "
+        "none of its logits (merge='gate' makes it so for any scheme)."
+    )
+
+
+@app.command()
+def doctor() -> None:
+    """Show versions and devices, and try what is known to fail on some machines."""
+    from dares.doctor import examine
+
+    findings = examine()
+    table = Table(show_header=False, pad_edge=False)
+    for finding in findings:
+        table.add_row(finding.name, finding.value if finding.ok else f"[red]{finding.value}[/red]")
+    console.print(table)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo() -> None:
+    """Convert a tiny model, train it for 50 steps, and show what its routers learned."""
+    from dares.demo import run
+
+    run(console)
+
+
+def main() -> None:
+    """The entry point: a user's mistake is one line, not a traceback."""
+    try:
+        app()
+    except ValueError as error:
+        console.print(f"[red]error:[/red] {error}", soft_wrap=True)
+        sys.exit(2)
