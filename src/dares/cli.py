@@ -54,7 +54,7 @@ def schemes() -> None:
     console.print(table)
     console.print(
         "parameters: for L layers of width D. exact: converting a pretrained model changes "
-        "none of its logits (merge='gate' makes it so for any scheme)."
+        "none of its logits (merge='gate' makes it so for any routed scheme)."
     )
 
 
@@ -85,5 +85,5 @@ def main() -> None:
     try:
         app()
     except ValueError as error:
-        console.print(f"[red]error:[/red] {error}", soft_wrap=True)
+        Console(stderr=True).print(f"[red]error:[/red] {error}", soft_wrap=True, highlight=False)
         sys.exit(2)

@@ -1,0 +1,90 @@
+"""The command line, as a user meets it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import dares
+from dares import cli, doctor
+
+runner = CliRunner()
+
+
+def test_help():
+    result = runner.invoke(cli.app, ["--help"])
+    assert result.exit_code == 0
+    for command in ("schemes", "doctor", "demo"):
+        assert command in result.output
+
+
+def test_version():
+    assert runner.invoke(cli.app, ["--version"]).output.strip() == f"dares {dares.__version__}"
+
+
+def test_unknown_command():
+    result = runner.invoke(cli.app, ["shcemes"])
+    assert result.exit_code == 2
+    assert "No such command" in result.output
+
+
+def test_schemes_lists_every_preset():
+    result = runner.invoke(cli.app, ["schemes"])
+    assert result.exit_code == 0
+    for name in dares.PRESETS:
+        assert name in result.output
+    assert "4DL - 2D" in result.output
+
+
+def test_doctor():
+    result = runner.invoke(cli.app, ["doctor"])
+    assert "transformers" in result.output
+    assert "bf16 matmul on CPU" in result.output
+
+
+def test_doctor_survives_a_crashing_probe(monkeypatch):
+    monkeypatch.setattr(doctor, "_BF16_PROBE", "import os; os.abort()")
+    assert not doctor.bf16_works()
+    finding = doctor._bf16()
+    assert not finding.ok
+    assert "use float32" in finding.value
+    result = runner.invoke(cli.app, ["doctor"])
+    assert result.exit_code == 1
+
+
+def test_doctor_names_the_remedy(monkeypatch):
+    variable, value = doctor.BF16_FIX
+    monkeypatch.delenv(variable, raising=False)
+    probe = f"import os; assert os.environ.get({variable!r}) == {value!r}"
+    monkeypatch.setattr(doctor, "_BF16_PROBE", probe)
+    assert doctor._bf16().value == f"crashes here unless you set {variable}={value}"
+
+
+def test_a_users_mistake_is_one_line(monkeypatch, capsys):
+    def refuse():
+        raise ValueError("block must be between 1 and 3 (the model's layers), got 4")
+
+    monkeypatch.setattr(cli, "app", refuse)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert (
+        capsys.readouterr().err
+        == "error: block must be between 1 and 3 (the model's layers), got 4\n"
+    )
+
+
+def test_demo(monkeypatch):
+    monkeypatch.setattr("dares.demo.STEPS", 3)
+    result = runner.invoke(cli.app, ["demo"])
+    assert result.exit_code == 0, result.output
+    assert "difference on 64 tokens: 0" in " ".join(result.output.split())
+    assert "layer 5 mlp" in result.output
+
+
+def test_the_command_is_installed():
+    script = os.path.join(os.path.dirname(sys.executable), "dares")
+    out = subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == f"dares {dares.__version__}"
