@@ -7,6 +7,7 @@ import torch
 
 import dares
 from dares.config import DepthConfig
+from dares.ops.depth_mix import BACKENDS
 from tests.schemes import reference
 
 WIDTH, SITES = 5, 10
@@ -43,10 +44,12 @@ MORE = {
 }
 
 
-def both_ways(config, *, parallel):
+def both_ways(config, *, parallel, backend="naive"):
     """(outputs, gradients) by dares and by the transcription, from the same random numbers."""
     torch.manual_seed(3)
-    scheme = dares.build_scheme(config, width=WIDTH, sites=SITES, parallel=parallel).double()
+    scheme = dares.build_scheme(
+        config, width=WIDTH, sites=SITES, parallel=parallel, backend=backend
+    ).double()
     with torch.no_grad():
         for parameter in scheme.parameters():
             parameter.normal_()
@@ -93,13 +96,14 @@ def both_ways(config, *, parallel):
     return (ours, routing, gradients[0]), (theirs, weights, gradients[1])
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("parallel", [False, True], ids=["sequential", "parallel"])
 @pytest.mark.parametrize(
     "config", [*PRESETS.values(), *GRID.values(), *MORE.values()], ids=[*PRESETS, *GRID, *MORE]
 )
-def test_scheme_equals_transcription(config, parallel):
+def test_scheme_equals_transcription(config, parallel, backend):
     (ours, routing, our_grads), (theirs, weights, their_grads) = both_ways(
-        config, parallel=parallel
+        config, parallel=parallel, backend=backend
     )
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
     assert routing.keys() == weights.keys()

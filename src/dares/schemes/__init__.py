@@ -20,6 +20,7 @@ def build_scheme(
     sites: int,
     sites_per_layer: int = 2,
     parallel: bool = False,
+    backend: str = "auto",
 ) -> ResidualScheme:
     """The module that carries a config out in a model of that shape.
 
@@ -27,13 +28,19 @@ def build_scheme(
     sites            sublayers in all (an attention and an MLP are two)
     sites_per_layer  how many of them make a layer, which `block` counts in
     parallel         the sites of a layer all read before any of them writes
+    backend          how depth is mixed: "auto", or a name that is taken at its word
     """
     if not isinstance(config, SchemeConfig):
         raise ValueError(
             f"config must be a scheme config such as dares.preset('delta'), got {config!r}"
         )
     return SCHEMES[config.scheme](
-        config, width=width, sites=sites, sites_per_layer=sites_per_layer, parallel=parallel
+        config,
+        width=width,
+        sites=sites,
+        sites_per_layer=sites_per_layer,
+        parallel=parallel,
+        backend=backend,
     )
 
 

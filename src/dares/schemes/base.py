@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree
+
+from dares.ops.depth_mix import check_backend
+from dares.pytree import TensorState
 
 
 @dataclass
-class DepthState:
-    """What one forward pass remembers on its way through depth.
-
-    A subclass adds its tensors as fields (tensors, or lists, tuples and dicts of them). A state is
-    a pytree, so that FSDP, compile and checkpointing see every tensor in it.
-    """
+class DepthState(TensorState):
+    """What one forward pass remembers on its way through depth; a scheme adds its own fields."""
 
     stream: Tensor  # the ordinary residual stream [..., D]
     written: int = 0  # sites written so far
     pending: Tensor | None = None  # deltas of a parallel layer that is not complete yet
     routing: dict[int, Tensor] | None = None  # weights by site, when they are recorded
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        _register_pytree(cls)
-
-    def fork(self) -> DepthState:
-        """A copy that can be written without changing this one; tensors are shared.
-
-        Gradient checkpointing runs a layer a second time: each run starts from the state that the
-        layer was given, whatever has been written since.
-        """
-        copied = {field.name: _shallow(getattr(self, field.name)) for field in fields(self)}
-        return type(self)(**copied)
-
-
-_CONTAINERS = (list, dict)  # a tuple, since torch.compile cannot trace list | dict
-
-
-def _shallow(value: Any) -> Any:
-    return value.copy() if isinstance(value, _CONTAINERS) else value
-
-
-def _register_pytree(cls: type[DepthState]) -> None:
-    def flatten(state: DepthState) -> tuple[list[Any], int]:
-        names = [field.name for field in fields(cls) if field.name != "written"]
-        return [getattr(state, name) for name in names], state.written
-
-    def unflatten(children: Any, written: int) -> DepthState:
-        names = [field.name for field in fields(cls) if field.name != "written"]
-        return cls(**dict(zip(names, children, strict=True)), written=written)
-
-    _pytree.register_pytree_node(cls, flatten, unflatten)
-
-
-_register_pytree(DepthState)
 
 
 class ResidualScheme(nn.Module):
@@ -80,8 +43,10 @@ class ResidualScheme(nn.Module):
         sites: int,
         sites_per_layer: int = 2,
         parallel: bool = False,
+        backend: str = "auto",
     ) -> None:
         super().__init__()
+        check_backend(backend)
         for name, value in (
             ("width", width),
             ("sites", sites),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,10 @@ from dares.schemes.base import DepthState
 
 @dataclass
 class RoutedState(DepthState):
-    """The stream, the sources remembered so far, and this pass's router keys."""
+    """The stream, the mixer's bank of finished sources, and the unfinished block."""
 
-    bank: list[Tensor] = field(default_factory=list)  # finished sources, each [..., D]
+    bank: Any = None  # the mixer's, a MixState
     running: Tensor | None = None  # the unfinished block's sum
-    keys: tuple[Tensor, ...] = ()  # one [D] a router: query * gain
     gates: tuple[Tensor, ...] = ()  # one scalar a router, merge "gate" only
 
 
@@ -25,18 +25,21 @@ class Sources(nn.Module):
     """A kind of source: what is remembered when a site writes, and how many there are to read."""
 
     telescopes = False  # do the sources sum to the stream?
+    group_sites: int | None = None  # sites that see the same finished sources, if it is fixed
 
     def first(self, embeddings: Tensor) -> Tensor:
         """The source that the embeddings become."""
         return embeddings
 
-    def remember(self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool) -> None:
-        """Add what site wrote to the state's sources."""
+    def finished(
+        self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool
+    ) -> Tensor | None:
+        """The source that is complete now that site has written, if any."""
         raise NotImplementedError
 
-    def readable(self, state: RoutedState) -> list[Tensor]:
-        """The sources a site can read now."""
-        return state.bank
+    def unfinished(self, state: RoutedState) -> Tensor | None:
+        """A source that can be read but is still growing, if any."""
+        return None
 
     def labels(self, written: int) -> list[str]:
         """The names of the readable sources after that many writes."""
@@ -51,8 +54,10 @@ class SublayerDeltas(Sources):
 
     telescopes = True
 
-    def remember(self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool) -> None:
-        state.bank.append(delta)
+    def finished(
+        self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool
+    ) -> Tensor | None:
+        return delta
 
     def labels(self, written: int) -> list[str]:
         return ["embedding", *(f"delta {site}" for site in range(written))]
@@ -66,21 +71,20 @@ class BlockDeltas(Sources):
         self.block_sites = block_sites
         self.running = running
         self.telescopes = running
+        self.group_sites = block_sites
 
-    def remember(self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool) -> None:
+    def finished(
+        self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool
+    ) -> Tensor | None:
         # In the stream's dtype: under autocast a half-precision sum would drift from the stream.
         delta = delta.to(state.stream.dtype)
         total = delta if state.running is None else state.running + delta
-        if (site + 1) % self.block_sites:
-            state.running = total
-        else:
-            state.bank.append(total)
-            state.running = None
+        complete = (site + 1) % self.block_sites == 0
+        state.running = None if complete else total
+        return total if complete else None
 
-    def readable(self, state: RoutedState) -> list[Tensor]:
-        if state.running is None or not self.running:
-            return state.bank
-        return [*state.bank, state.running]
+    def unfinished(self, state: RoutedState) -> Tensor | None:
+        return state.running if self.running else None
 
     def labels(self, written: int) -> list[str]:
         names = ["embedding", *(f"block {block}" for block in range(written // self.block_sites))]
@@ -101,9 +105,10 @@ class CumulativeStates(Sources):
         """The source that a state of the stream becomes."""
         return stream
 
-    def remember(self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool) -> None:
-        if stream_moved:
-            state.bank.append(self.view(state.stream))
+    def finished(
+        self, state: RoutedState, site: int, delta: Tensor, *, stream_moved: bool
+    ) -> Tensor | None:
+        return self.view(state.stream) if stream_moved else None
 
     def labels(self, written: int) -> list[str]:
         return [f"state {index}" for index in range(written // self.writes_a_state + 1)]

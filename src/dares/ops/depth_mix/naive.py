@@ -1,4 +1,4 @@
-"""The formula, readable: the oracle of every test."""
+"""The formula, readable: the oracle of every test. Stacks every source at every read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from dares.ops.depth_mix.interface import DepthMixer, MixState, exact_dtype
 
 
 def depth_mix(
@@ -28,7 +30,7 @@ def depth_mix(
     returns  mix [..., D] and the weights a [..., n (+1 with null)], both in float32
              (float64 for float64 sources)                                      (2605.18855)
     """
-    exact = torch.float64 if sources[0].dtype == torch.float64 else torch.float32
+    exact = exact_dtype(sources[0])
     # autocast would run the products in half precision, where scores of near-equal sources tie
     with torch.autocast(sources[0].device.type, enabled=False):
         bank = torch.stack([source.to(exact) for source in sources])  # [n, ..., D]
@@ -39,3 +41,36 @@ def depth_mix(
         weights = scores.softmax(0)
         mix = ((weights[: len(sources)] - shift).unsqueeze(-1) * bank).sum(0)
         return mix, weights.movedim(0, -1)
+
+
+class NaiveMixer(DepthMixer):
+    """Remembers the sources and applies the formula at each read: O(S^2) memory and reads."""
+
+    def append(self, state: MixState, source: Tensor, *, next_router: int) -> None:
+        state.bank.append(source)
+
+    def read(
+        self,
+        state: MixState,
+        router: int,
+        stream: Tensor,
+        *,
+        running: Tensor | None,
+        keep: float,
+        scale: float | Tensor,
+        centred: bool,
+        record: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        sources = state.bank if running is None else [*state.bank, running]
+        n = len(sources) + self.plan.null
+        mix, weights = depth_mix(
+            sources,
+            state.keys[router],
+            eps=self.plan.eps,
+            null=self.plan.null,
+            shift=1 / n if centred else 0.0,
+        )
+        routed = scale * mix
+        if keep:
+            routed = keep * stream.to(mix.dtype) + routed
+        return routed.to(stream.dtype), weights if record else None

@@ -1,0 +1,79 @@
+"""What every backend offers: a bank of sources that many routers read in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from dares.pytree import TensorState
+
+
+@dataclass(frozen=True)
+class MixPlan:
+    """What is known before a pass begins.
+
+    groups   how many routers are in each group, in the order in which they read; routers of one
+             group share one pass over the sources that were finished when the group began
+    null     one more source, zero with score zero: it takes weight and gives nothing
+    eps      inside the root mean square of the keys
+    """
+
+    groups: tuple[int, ...]
+    null: bool
+    eps: float
+
+
+@dataclass
+class MixState(TensorState):
+    """One pass's sources, each [..., D], and the routers' keys [R, D] (query times gain)."""
+
+    keys: Tensor
+    bank: list[Tensor] = field(default_factory=list)
+
+
+class DepthMixer:
+    """z_i = key_r . u_i / rms(u_i),   a = softmax_i(z),   rms(u) = sqrt(mean(u^2) + eps)
+
+    read = keep * h + scale * sum_i (a_i - shift) u_i      shift = 1/n if centred, else 0
+
+    over the finished sources, the running one if it is given, and the null source if there is one
+    (n counts them all). Centred: where the bank sums to h, this reads the mix as a correction to h
+    that is zero, to the last bit, at uniform weights.
+
+    Every backend has these three calls and computes this function; they differ in what they keep
+    and in how often they read it. Scores, softmax and sums are in float32 (float64 for float64
+    sources).                                                                     (2605.18855)
+    """
+
+    def __init__(self, plan: MixPlan) -> None:
+        self.plan = plan
+
+    def start(self, keys: Tensor) -> MixState:
+        """An empty bank. keys: [R, D]"""
+        return MixState(keys=keys)
+
+    def append(self, state: MixState, source: Tensor, *, next_router: int) -> None:
+        """Remember a source [..., D], which next_router and those after it can read."""
+        raise NotImplementedError
+
+    def read(
+        self,
+        state: MixState,
+        router: int,
+        stream: Tensor,
+        *,
+        running: Tensor | None,
+        keep: float,
+        scale: float | Tensor,
+        centred: bool,
+        record: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The read [..., D] in the stream's dtype, and the weights [..., n] if record is set."""
+        raise NotImplementedError
+
+
+def exact_dtype(tensor: Tensor) -> torch.dtype:
+    """The dtype in which scores and sums are computed."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32

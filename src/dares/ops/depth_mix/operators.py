@@ -1,0 +1,89 @@
+"""The products of primitives.py as operators that torch.compile takes whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dares.ops.depth_mix import primitives
+
+
+@torch.library.custom_op("dares::score", mutates_args=())
+def score(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """source [N, D], keys [R, D] -> scores [N, R] and 1/rms [N]"""
+    return primitives.score_forward(source, keys, eps)
+
+
+@score.register_fake
+def _(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    tokens = source.shape[0]
+    return keys.new_empty(tokens, keys.shape[0]), keys.new_empty(tokens)
+
+
+@torch.library.custom_op("dares::score_backward", mutates_args=())
+def score_backward(
+    grad: Tensor, source: Tensor, keys: Tensor, scores: Tensor, inverse_rms: Tensor
+) -> tuple[Tensor, Tensor]:
+    """d source [N, D] and d keys [R, D]"""
+    return primitives.score_backward(grad, source, keys, scores, inverse_rms)
+
+
+@score_backward.register_fake
+def _(
+    grad: Tensor, source: Tensor, keys: Tensor, scores: Tensor, inverse_rms: Tensor
+) -> tuple[Tensor, Tensor]:
+    return source.new_empty(source.shape), keys.new_empty(keys.shape)
+
+
+def _score_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    source, keys, _ = inputs
+    ctx.save_for_backward(source, keys, *output)
+
+
+def _score_grad(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
+    return *score_backward(grad, *ctx.saved_tensors), None
+
+
+score.register_autograd(_score_grad, setup_context=_score_setup)
+
+
+@torch.library.custom_op("dares::weighted_sums", mutates_args=())
+def weighted_sums(weights: Tensor, sources: list[Tensor]) -> Tensor:
+    """weights [N, G, n], n sources [N, D] -> sums [N, G, D]"""
+    return primitives.weighted_sums_forward(weights, sources)
+
+
+@weighted_sums.register_fake
+def _(weights: Tensor, sources: list[Tensor]) -> Tensor:
+    return weights.new_empty(weights.shape[0], weights.shape[1], sources[0].shape[1])
+
+
+@torch.library.custom_op("dares::weighted_sums_backward", mutates_args=())
+def weighted_sums_backward(grad: Tensor, weights: Tensor, sources: list[Tensor]) -> list[Tensor]:
+    """d weights [N, G, n], then d source [N, D] for each source"""
+    d_weights, d_sources = primitives.weighted_sums_backward(grad.contiguous(), weights, sources)
+    return [d_weights, *d_sources]
+
+
+@weighted_sums_backward.register_fake
+def _(grad: Tensor, weights: Tensor, sources: list[Tensor]) -> list[Tensor]:
+    return [
+        weights.new_empty(weights.shape),
+        *(source.new_empty(source.shape) for source in sources),
+    ]
+
+
+def _sums_setup(ctx: Any, inputs: tuple[Tensor, list[Tensor]], output: Tensor) -> None:
+    weights, sources = inputs
+    ctx.save_for_backward(weights, *sources)
+
+
+def _sums_grad(ctx: Any, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+    weights, *sources = ctx.saved_tensors
+    d_weights, *d_sources = weighted_sums_backward(grad, weights, sources)
+    return d_weights, d_sources
+
+
+weighted_sums.register_autograd(_sums_grad, setup_context=_sums_setup)
