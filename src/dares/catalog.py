@@ -19,9 +19,9 @@ class SchemeRow:
 
 
 def describe(name: str) -> SchemeRow:
-    """Everything is read off the scheme itself, so that the table cannot be wrong."""
+    """What a row says is read off the scheme itself."""
     preset = PRESETS[name]
-    scheme = build_scheme(preset.config, width=1, sites=16)
+    scheme = build_scheme(preset.config, width=64, sites=16)
     return SchemeRow(
         reads=preset.reads,
         parameters=_parameters(scheme),
@@ -31,9 +31,11 @@ def describe(name: str) -> SchemeRow:
 
 
 def _parameters(scheme: ResidualScheme) -> str:
-    """The count as a formula in D and L, from a scheme of width 1."""
-    vectors = sum(parameter.numel() for parameter in scheme.parameters())
-    if not vectors:
+    """The count as a formula in D and L: whole vectors of D, and scalars apart."""
+    count = sum(parameter.numel() for parameter in scheme.parameters())
+    if not count:
         return "none"
+    vectors, scalars = divmod(count, scheme.width)
+    assert not scalars, "no preset has scalar parameters: write them into the formula"
     offset = vectors - 2 * scheme.sites
     return "4DL" if not offset else f"4DL {'-' if offset < 0 else '+'} {abs(offset)}D"

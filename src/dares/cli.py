@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dares.presets import PRESETS
@@ -54,7 +55,7 @@ def schemes() -> None:
     console.print(table)
     console.print(
         "parameters: for L layers of width D. exact: converting a pretrained model changes "
-        "none of its logits (merge='gate' makes it so for any routed scheme)."
+        "none of its logits (merge='gate' with final='stream' makes it so for any routed scheme)."
     )
 
 
@@ -85,5 +86,7 @@ def main() -> None:
     try:
         app()
     except ValueError as error:
-        Console(stderr=True).print(f"[red]error:[/red] {error}", soft_wrap=True, highlight=False)
+        Console(stderr=True).print(
+            f"[red]error:[/red] {escape(str(error))}", soft_wrap=True, highlight=False
+        )
         sys.exit(2)

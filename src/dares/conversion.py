@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from dares.config import SchemeConfig
-from dares.models import HOW_TO_ADD, family_of
+from dares.models import check_scheme_config, family_of
 from dares.models.configs import FAMILY_MODULES, to_base_config, to_routed_config
 from dares.models.family import Family
 from dares.models.layer import RoutedLayer
 from dares.models.routed_model import Routed, RoutedCausalLM
+from dares.ops.depth_mix import check_backend
 from dares.schemes import ResidualScheme
 
 logger = logging.getLogger("dares")
@@ -45,6 +47,7 @@ def convert(
     *,
     probe: Tensor | None = None,
     allow_drift: bool = False,
+    backend: str = "auto",
 ) -> Any:
     """A routed model with the weights of a pretrained one, and the same logits.
 
@@ -53,13 +56,16 @@ def convert(
     would move (relative difference above 1e-4 on the probe) it is refused with the reason, unless
     allow_drift=True. What was measured is in the result's `conversion`, a ConversionReport.
 
-    probe  token ids [B, T] to measure on; random ids by default
+    probe    token ids [B, T] to measure on; random ids by default
+    backend  how depth is mixed: "auto", or a name that is taken at its word
     """
     family = _check_model(model)
-    scheme_config = _check_scheme(depth)
+    scheme_config = check_scheme_config(depth)
+    check_backend(backend)
     probe = _check_probe(model, probe)
 
     routed = _rebuild(model, family.causal_lm, to_routed_config(model.config, scheme_config))
+    _scheme(routed).backend = backend
     obstacle = _scheme(routed).identity_obstacle()
     if obstacle and not allow_drift:
         raise ValueError(
@@ -69,7 +75,8 @@ def convert(
     if not report.relative_difference <= TOLERANCE and not allow_drift:
         raise ValueError(
             "conversion would change the model: the logits move by "
-            f"{report.relative_difference:.2g} relative to the largest, above {TOLERANCE:g} "
+            f"{report.relative_difference:.2g} relative to the largest, above {TOLERANCE:g}; "
+            "a hook or a changed attribute may make it differ from what its config says "
             "(allow_drift=True converts anyway)"
         )
     routed.conversion = report
@@ -117,8 +124,8 @@ def _check_model(model: Any) -> Family:
     if type(model) is not family.base_causal_lm:
         raise ValueError(
             f"convert takes {family.base_causal_lm.__name__} of model_type {model_type!r}, got "
-            f"{type(model).__name__}: unwrap or merge adapters first, or load it with "
-            f"AutoModelForCausalLM ({HOW_TO_ADD})"
+            f"{type(model).__name__}: load it with AutoModelForCausalLM, and convert it before it "
+            "is compiled or wrapped in an adapter"
         )
     if getattr(config, "quantization_config", None) is not None:
         raise ValueError(
@@ -133,27 +140,24 @@ def _check_model(model: Any) -> Family:
     return family
 
 
-def _check_scheme(depth: Any) -> SchemeConfig:
-    if not isinstance(depth, SchemeConfig):
-        raise ValueError(
-            f"depth must be a scheme config such as dares.preset('delta'), got {depth!r}"
-        )
-    return depth
-
-
 def _check_probe(model: Any, probe: Tensor | None) -> Tensor:
     vocabulary = model.config.vocab_size
     device = model.get_input_embeddings().weight.device
     if probe is None:
+        batch, length = PROBE_SHAPE
+        shape = (batch, min(length, getattr(model.config, "max_position_embeddings", length)))
         generator = torch.Generator().manual_seed(0)
-        return torch.randint(vocabulary, PROBE_SHAPE, generator=generator).to(device)
-    if probe.ndim != 2 or probe.dtype.is_floating_point or probe.numel() == 0:
+        return torch.randint(vocabulary, shape, generator=generator, device="cpu").to(device)
+    if not isinstance(probe, Tensor):
+        raise ValueError(f"probe must be a tensor of token ids, got {type(probe).__name__}")
+    if probe.ndim != 2 or probe.dtype not in (torch.int64, torch.int32) or probe.numel() == 0:
         raise ValueError(
             f"probe must be token ids [batch, tokens], got {probe.dtype} {tuple(probe.shape)}"
         )
-    if probe.min() < 0 or probe.max() >= vocabulary:
+    low, high = int(probe.min()), int(probe.max())
+    if low < 0 or high >= vocabulary:
         raise ValueError(
-            f"probe holds token id {int(probe.max())}, the vocabulary has {vocabulary}: "
+            f"probe holds token id {low if low < 0 else high}, the vocabulary has {vocabulary}: "
             "use this model's own tokenizer"
         )
     return probe.to(device)
@@ -162,6 +166,7 @@ def _check_probe(model: Any, probe: Tensor | None) -> Tensor:
 # -- the work ------------------------------------------------------------------------------------
 
 
+@torch.inference_mode(False)  # or the routers could never be trained
 def _rebuild(model: Any, cls: type, config: Any) -> Any:
     """A model of another class around the same parameters and buffers: no second copy in memory."""
     with torch.device("meta"):
@@ -173,8 +178,9 @@ def _rebuild(model: Any, cls: type, config: Any) -> Any:
         if source is not None:
             _share_tensors(path, source, module)
     _fill_new_tensors(new, model.get_input_embeddings().weight.device)
-    new.generation_config = model.generation_config
-    new.train(model.training)
+    new.generation_config = copy.deepcopy(model.generation_config)
+    if model.is_gradient_checkpointing:
+        new.gradient_checkpointing_enable()
     return new
 
 
@@ -184,6 +190,7 @@ def _share_tensors(path: str, source: nn.Module, target: nn.Module) -> None:
     for name, buffer in source.named_buffers(recurse=False, remove_duplicate=False):
         persistent = name not in source._non_persistent_buffers_set
         target.register_buffer(name, buffer, persistent=persistent)
+    target.training = source.training
     kind, expected = type(source), type(target)
     if issubclass(expected, RoutedLayer | Routed) or issubclass(kind, RoutedLayer | Routed):
         return
@@ -218,7 +225,13 @@ def _fill_new_tensors(new: Any, device: torch.device) -> None:
 
 
 def _measure(model: Any, routed: Any, probe: Tensor) -> ConversionReport:
-    before, after = _logits(model, probe), _logits(routed, probe)
+    try:
+        before = _logits(model, probe)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the model itself does not run on the probe ({error}): does it have one dtype?"
+        ) from error
+    after = _logits(routed, probe)
     if not before.isfinite().all():
         raise ValueError(
             "the model gives logits that are not finite, so identity cannot be measured: "
@@ -235,9 +248,10 @@ def _measure(model: Any, routed: Any, probe: Tensor) -> ConversionReport:
 
 @torch.no_grad()
 def _logits(model: Any, probe: Tensor) -> Tensor:
-    was_training = model.training
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         return model(input_ids=probe, use_cache=False).logits.float()
     finally:
-        model.train(was_training)
+        for module in training:
+            module.training = True

@@ -32,13 +32,16 @@ class Finding:
 
 def bf16_works(extra_environment: dict[str, str] | None = None) -> bool:
     """Try a bf16 product in a child process: on some virtual CPUs it kills the process."""
-    result = subprocess.run(
-        [sys.executable, "-c", _BF16_PROBE],
-        env={**os.environ, **(extra_environment or {})},
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
+    try:
+        result = subprocess.run(
+            [sys.executable, "-c", _BF16_PROBE],
+            env={**os.environ, **(extra_environment or {})},
+            capture_output=True,
+            check=False,
+            timeout=300,
+        )
+    except subprocess.TimeoutExpired:
+        return False
     return result.returncode == 0
 
 

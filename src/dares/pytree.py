@@ -45,4 +45,4 @@ class TensorState:
 def _shallow(value: Any) -> Any:
     if isinstance(value, TensorState):
         return value.fork()
-    return value.copy() if isinstance(value, _CONTAINERS) else value
+    return type(value)(value) if isinstance(value, _CONTAINERS) else value

@@ -6,8 +6,11 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from transformers import AutoModelForCausalLM, PreTrainedConfig
+
 from dares.config import SchemeConfig
-from dares.models.configs import FAMILY_MODULES, to_routed_config
+from dares.models.configs import FAMILY_MODULES, to_base_config, to_routed_config
+from dares.ops.depth_mix import check_backend
 
 if TYPE_CHECKING:
     from dares.models.family import Family
@@ -30,10 +33,30 @@ def family_of(config: Any) -> Family:
     return family_module(getattr(config, "base_model_type", config.model_type)).FAMILY
 
 
-def from_config(config: Any, depth: SchemeConfig) -> Any:
+def check_scheme_config(depth: Any) -> SchemeConfig:
+    """The config, if it is one."""
+    if not isinstance(depth, SchemeConfig):
+        raise ValueError(
+            f"depth must be a scheme config such as dares.preset('delta'), got {depth!r}"
+        )
+    return depth
+
+
+def from_config(config: Any, depth: SchemeConfig, *, backend: str = "auto") -> Any:
     """A new language model of a known family with routed residuals and random weights.
 
-    The weights are those that the family's own class would draw from the same random state.
+    The weights are those that the family's own class would draw from the same random state. A
+    routed model's config will do too; its scheme is replaced.
+
+    backend  how depth is mixed: "auto", or a name that is taken at its word
     """
-    family = family_of(config)
-    return family.causal_lm(to_routed_config(config, depth))
+    if not isinstance(config, PreTrainedConfig):
+        raise ValueError(f"config must be a transformers config, got {type(config).__name__}")
+    check_scheme_config(depth)
+    check_backend(backend)
+    family_of(config)
+    if hasattr(config, "base_model_type"):
+        config = to_base_config(config)
+    model = AutoModelForCausalLM.from_config(to_routed_config(config, depth))
+    model.base_model.depth.backend = backend
+    return model

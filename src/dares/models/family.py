@@ -23,7 +23,6 @@ class Family:
     """The classes of one architecture, transformers' (base_*) and ours."""
 
     base_causal_lm: type
-    config: type
     layer: type
     model: type
     causal_lm: type
@@ -93,7 +92,7 @@ def make_family(
     )
     AutoModel.register(config, routed_model)
     AutoModelForCausalLM.register(config, routed_causal_lm)
-    return Family(causal_lm, config, routed_layer, routed_model, routed_causal_lm)
+    return Family(causal_lm, routed_layer, routed_model, routed_causal_lm)
 
 
 def _keep_checkpoint_names(routed_names: dict[str, str]) -> None:

@@ -14,6 +14,17 @@ if TYPE_CHECKING:  # what RoutedLayer is mixed into
 else:
     _Mixin = object
 
+REENTRANT = (
+    "use_reentrant=True loses the gradients of the sources, which travel beside the hidden states: "
+    "pass use_reentrant=False"
+)
+
+
+def _checkpoints_reentrantly(layer: Any) -> bool:
+    if not layer.gradient_checkpointing:
+        return False
+    return bool(getattr(layer._gradient_checkpointing_func, "keywords", {}).get("use_reentrant"))
+
 
 class DepthCall:
     """One forward pass through depth: the scheme, and the state as the last layer left it."""
@@ -22,6 +33,17 @@ class DepthCall:
         self.record = record
         self.scheme: ResidualScheme | None = None
         self.state: DepthState | None = None
+
+    def check_finished(self) -> None:
+        """A final norm that routes must have had its read."""
+        scheme, state = self.scheme, self.state
+        if scheme is None or state is None or scheme.read_sites == scheme.sites:
+            return
+        if state.written != scheme.sites:
+            raise ValueError(
+                f"only {state.written} of {scheme.sites} sites ran, and the final norm had no "
+                "routed read: leave num_hidden_layers as it was when the model was built"
+            )
 
     def routing(self) -> tuple[Tensor | None, ...] | None:
         """The recorded weights, None where they were not asked for."""
@@ -50,6 +72,8 @@ class RoutedLayer(_Mixin):
                 "a routed layer was called outside its model: call the model, "
                 "or use a scheme's start, read, write and finish"
             )
+        if self.training and _checkpoints_reentrantly(self):
+            raise ValueError(REENTRANT)
         if call.state is None:
             call.state = call.scheme.start(hidden_states, record=call.record)
         hidden_states, call.state = super().__call__(

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import (
 )
 
 from dares.config import config_from_dict
-from dares.models.layer import DepthCall, RoutedLayer
+from dares.models.layer import REENTRANT, DepthCall, RoutedLayer
 from dares.models.spec import BlockSpec
 from dares.schemes import ResidualScheme, build_scheme
 
@@ -77,10 +77,7 @@ class Routed(_Mixin):
         asked = args[0] if args else kwargs.pop("gradient_checkpointing_kwargs", None)
         settings = {"use_reentrant": False, **(asked or {})}
         if settings["use_reentrant"]:
-            raise ValueError(
-                "use_reentrant=True loses the gradients of the sources, which travel beside the "
-                "hidden states: pass use_reentrant=False"
-            )
+            raise ValueError(REENTRANT)
         super().gradient_checkpointing_enable(settings, *args[1:], **kwargs)
 
     @classmethod
@@ -91,13 +88,28 @@ class Routed(_Mixin):
                 f"use_safetensors={kwargs['use_safetensors']!r}: routed models load safetensors "
                 "only, since other formats can run code; save the checkpoint again first"
             )
+        where = str(args[0] if args else kwargs.get("pretrained_model_name_or_path"))
         try:
-            return super().from_pretrained(*args, **kwargs)
+            model: Any = super().from_pretrained(*args, **kwargs)
         except SafetensorError as error:
-            where = str(args[0] if args else kwargs.get("pretrained_model_name_or_path"))
             raise ValueError(
                 f"a weights file of {where!r} is damaged ({error}): copy or download it again"
             ) from error
+        except RuntimeError as error:
+            if "ignore_mismatched_sizes" not in str(error):
+                raise
+            raise ValueError(
+                f"the weights of {where!r} do not fit its config: was 'depth' changed since they "
+                "were saved?"
+            ) from error
+        loaded = model[0] if isinstance(model, tuple) else model
+        devices = sorted({str(device) for device in getattr(loaded, "hf_device_map", {}).values()})
+        if len(devices) > 1:
+            raise ValueError(
+                f"device_map put {where!r} on {', '.join(devices)}: a routed model needs one "
+                "device, since its layers read one another"
+            )
+        return model
 
 
 class RoutedModel(Routed):
@@ -141,6 +153,7 @@ class RoutedModel(Routed):
         output = self.family_model.forward(
             self, *args, dares_depth=call, return_dict=True, **kwargs
         )
+        call.check_finished()
         return _rewrap(RoutedModelOutput, output, call, self.config, as_dict)
 
 

@@ -46,7 +46,6 @@ class ResidualScheme(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        check_backend(backend)
         for name, value in (
             ("width", width),
             ("sites", sites),
@@ -65,6 +64,7 @@ class ResidualScheme(nn.Module):
         self.sites = sites
         self.sites_per_layer = sites_per_layer
         self.parallel = parallel
+        self.backend = backend
 
     # -- the four calls ------------------------------------------------------------------------
 
@@ -78,6 +78,12 @@ class ResidualScheme(nn.Module):
             raise ValueError(
                 f"embeddings must be floating point, got {embeddings.dtype}: "
                 "embed the token ids first"
+            )
+        own = next(self.parameters(), embeddings)
+        if own.device != embeddings.device:
+            raise ValueError(
+                f"the scheme is on {own.device}, the embeddings are on {embeddings.device}: "
+                "move the scheme with the model"
             )
         _refuse_non_finite(embeddings)
         state = self._start(embeddings)
@@ -174,6 +180,21 @@ class ResidualScheme(nn.Module):
             raise ValueError("no routing was recorded: pass record=True to start")
         return tuple(state.routing.get(site) for site in range(self.read_sites))
 
+    # -- how it is computed --------------------------------------------------------------------
+
+    @property
+    def backend(self) -> str:
+        """Which implementation of depth mixing is used: "auto", or the name of one."""
+        return self._backend
+
+    @backend.setter
+    def backend(self, name: str) -> None:
+        self._use_backend(check_backend(name))
+        self._backend = name
+
+    def _use_backend(self, name: str) -> None:
+        """Prepare for a backend; schemes that mix nothing need not."""
+
     # -- shared by schemes ---------------------------------------------------------------------
 
     @property
@@ -215,7 +236,12 @@ class ResidualScheme(nn.Module):
 
 def _refuse_non_finite(embeddings: Tensor) -> None:
     # On an accelerator the answer would cost a synchronisation a step, under compile a graph break.
-    if embeddings.device.type != "cpu" or torch.compiler.is_compiling():
+    # A subclass (a fake tensor, say) may have no values to look at.
+    if (
+        embeddings.device.type != "cpu"
+        or torch.compiler.is_compiling()
+        or type(embeddings) not in (Tensor, nn.Parameter)
+    ):
         return
     # One sum is cheap; a finite tensor can overflow it, so only then look at every element.
     if not embeddings.detach().sum().isfinite() and not embeddings.isfinite().all():

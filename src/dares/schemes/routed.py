@@ -63,8 +63,8 @@ class RoutedScheme(ResidualScheme):
     A site with one source has nothing to choose: it has no router and reads h.
     """
 
-    def __init__(self, config: DepthConfig, *, backend: str = "auto", **shape: Any) -> None:
-        super().__init__(config, **shape)
+    def __init__(self, config: DepthConfig, **settings: Any) -> None:
+        super().__init__(config, **settings)
         self.sources = build_sources(
             config,
             width=self.width,
@@ -86,11 +86,12 @@ class RoutedScheme(ResidualScheme):
             sum(self._writes_at(site) < written for site in routed)
             for written in range(self.sites + 1)
         ]
-        self.backend = backend
-        self.query = nn.Parameter(torch.empty(len(routed), self.width))
-        self.gain = nn.Parameter(torch.empty(len(routed), self.width))
+        self._use_backend(self.backend)
+        # float32 whatever the model is: a gain of 1.0 in bf16 would never move
+        self.query = nn.Parameter(torch.empty(len(routed), self.width, dtype=torch.float32))
+        self.gain = nn.Parameter(torch.empty_like(self.query))
         if self.gated:
-            self.gate = nn.Parameter(torch.empty(self.gated))
+            self.gate = nn.Parameter(torch.empty(self.gated, dtype=torch.float32))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -106,16 +107,16 @@ class RoutedScheme(ResidualScheme):
 
     # -- how it is computed --------------------------------------------------------------------
 
-    @property
-    def backend(self) -> str:
-        """Which implementation of depth mixing is used: "auto", or the name of one."""
-        return self._backend
-
-    @backend.setter
-    def backend(self, name: str) -> None:
-        plan = MixPlan(self._groups(), null=self.config.null_source, eps=self.config.eps)
+    def _use_backend(self, name: str) -> None:
+        if not hasattr(self, "router_of_site"):
+            return  # not built yet
+        plan = MixPlan(
+            groups=self._groups(),
+            sources=len(self.sources.labels(self.sites)),
+            null=self.config.null_source,
+            eps=self.config.eps,
+        )
         self._mixer: DepthMixer = build_mixer(name, plan)
-        self._backend = name
 
     def _groups(self) -> tuple[int, ...]:
         """How many routers each group has: a block's, or those of a stretch of sites."""
@@ -170,7 +171,7 @@ class RoutedScheme(ResidualScheme):
         running = self.sources.unfinished(state)
         rule = read_rule(
             merge,
-            len(state.bank.bank) + (running is not None) + self.config.null_source,
+            len(state.bank.sources) + (running is not None) + self.config.null_source,
             read_scale=self.config.read_scale,
             telescopes=self.sources.telescopes,
         )

@@ -131,7 +131,7 @@ class ProjectedStates(CumulativeStates):
     def __init__(self, writes_a_state: int, width: int) -> None:
         super().__init__(writes_a_state)
         # Saved with the model: two machines' linear algebra need not agree to the last bit.
-        self.register_buffer("projection", torch.empty(width, width))
+        self.register_buffer("projection", torch.empty(width, width, dtype=torch.float32))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -140,7 +140,8 @@ class ProjectedStates(CumulativeStates):
             return
         generator = torch.Generator().manual_seed(self.SEED)
         with torch.device("cpu"):
-            matrix = nn.init.orthogonal_(torch.empty(self.projection.shape), generator=generator)
+            start = torch.empty(self.projection.shape, dtype=torch.float32)
+            matrix = nn.init.orthogonal_(start, generator=generator)
         self.projection.data.copy_(matrix)
 
     def view(self, stream: Tensor) -> Tensor:

@@ -22,8 +22,15 @@ import torch
 from torch import Tensor
 
 from dares.ops.depth_mix import operators, primitives
-from dares.ops.depth_mix.interface import DepthMixer, MixState, exact_dtype
+from dares.ops.depth_mix.interface import DepthMixer, MixState, exact_dtype, without_autocast
 from dares.pytree import TensorState
+
+
+class Kept(list):
+    """A list that is no pytree: its tensors pass no border of a layer.
+
+    Their gradients are gathered in the bank, so FSDP, say, need not carry them from layer to layer.
+    """
 
 
 @dataclass
@@ -35,15 +42,16 @@ class Group(TensorState):
     top: Tensor  # largest score of an old source
     total: Tensor  # sum over the old of exp(score - top)
     softmax: Tensor  # [N, G, old], over the old alone
-    sums: tuple[Tensor, ...]  # G centred mixes of the old and then their plain sum, each [N, D]
-    recall: Any = None  # makes the sums again in the backward, which saves keeping them
+    sums: Tensor  # [N, G + 1, D]: centred mixes of the old, one a router, and their plain sum
+    again: Any = None  # makes the sums again in the backward, which saves keeping them
 
 
 @dataclass
 class GroupedState(MixState):
-    """The bank with its scores: scores[i] is source i's, one [N, routers] tensor a group."""
+    """The sources with their scores: scores[i] is source i's, one [N, routers] tensor a group."""
 
     scores: list[dict[int, Tensor]] = field(default_factory=list)
+    bank: Any = None  # where the sources are kept; none under torch.compile, which keeps its own
     group: Group | None = None
 
 
@@ -59,19 +67,19 @@ class GroupedMixer(DepthMixer):
 
     def start(self, keys: Tensor) -> GroupedState:
         exact = torch.float64 if keys.dtype == torch.float64 else torch.float32
-        return GroupedState(keys=keys.to(exact))
+        sources = [] if torch.compiler.is_compiling() else Kept()
+        return GroupedState(keys=keys.to(exact), sources=sources)
 
     def append(self, state: Any, source: Tensor, *, next_router: int) -> None:
-        flat = source.reshape(-1, source.shape[-1])
+        flat = self._keep(state, source.reshape(-1, source.shape[-1]))
         scores: dict[int, Tensor] = {}
         if next_router < len(self._group_of):
             group = self._group_of[next_router]
             keys = state.keys[self._first[group] :].to(exact_dtype(source))
-            # autocast would score in half precision, where near-equal sources tie
-            with torch.autocast(source.device.type, enabled=False):
+            with without_autocast(source.device.type):
                 pieces = self._score(flat, keys).split(self.plan.groups[group:], 1)
             scores = dict(enumerate(pieces, start=group))
-        state.bank.append(flat)
+        state.sources.append(flat)
         state.scores.append(scores)
 
     def read(
@@ -86,13 +94,15 @@ class GroupedMixer(DepthMixer):
         centred: bool,
         record: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        with torch.autocast(stream.device.type, enabled=False):
+        with without_autocast(stream.device.type):
             group = self._open(state, self._group_of[router])
             column = router - self._first[group.index]
-            young, scores = self._young(state, group, router, column, running)
+            if running is not None:
+                running = running.reshape(-1, running.shape[-1])
+            scores = self._young_scores(state, group, router, column, running)
             coefficients, weights = self._weigh(group, column, scores, centred=centred)
             coefficients = scale * coefficients
-            read = self._combine(group, column, stream, keep, coefficients, young)
+            read = self._combine(state, group, column, stream, keep, coefficients, running)
         routing = self._routing(group, column, weights, stream) if record else None
         return read.view(stream.shape), routing
 
@@ -103,33 +113,20 @@ class GroupedMixer(DepthMixer):
         if state.group is not None and state.group.index == index:
             return state.group
         scores = torch.stack([each[index] for each in state.scores], -1)  # [N, G, old]
-        top = scores.detach().amax(-1)
-        exponents = (scores - top.unsqueeze(-1)).exp()
-        total = exponents.sum(-1)
-        softmax = exponents / total.unsqueeze(-1)
-        old = len(state.bank)
-        weights = torch.cat([softmax - 1 / old, torch.ones_like(softmax[:, :1])], 1)
-        sums, recall = self._sum(weights, state.bank)
-        state.group = Group(index, old, top, total, softmax, sums, recall)
+        softmax, top, total = self._softmax(scores)
+        sums, again = self._sum(state, softmax)
+        state.group = Group(index, len(state.sources), top, total, softmax, sums, again)
         return state.group
 
-    def _young(
-        self,
-        state: GroupedState,
-        group: Group,
-        router: int,
-        column: int,
-        running: Tensor | None,
-    ) -> tuple[list[Tensor], Tensor | None]:
-        """The sources since the group began, and their scores [N, young]."""
-        young = state.bank[group.old :]
+    def _young_scores(
+        self, state: GroupedState, group: Group, router: int, column: int, running: Tensor | None
+    ) -> Tensor | None:
+        """Scores [N, young] of the sources since the group began, the running one last."""
         scores = [each[group.index][:, column] for each in state.scores[group.old :]]
         if running is not None:
-            flat = running.reshape(-1, running.shape[-1])
             keys = state.keys[router : router + 1].to(exact_dtype(running))
-            young = [*young, flat]
-            scores.append(self._score(flat, keys)[:, 0])
-        return young, torch.stack(scores, -1) if scores else None
+            scores.append(self._score(running, keys)[:, 0])
+        return torch.stack(scores, -1) if scores else None
 
     def _weigh(
         self, group: Group, column: int, scores: Tensor | None, *, centred: bool
@@ -171,27 +168,47 @@ class GroupedMixer(DepthMixer):
             return operators.score(source, keys, self.plan.eps)[0]
         return primitives.Score.apply(source, keys, self.plan.eps)
 
-    def _sum(self, weights: Tensor, sources: list[Tensor]) -> tuple[tuple[Tensor, ...], Any]:
+    def _keep(self, state: GroupedState, source: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
-            return operators.weighted_sums(weights, sources).unbind(1), None
-        recall = primitives.Recall()
-        sums = primitives.WeightedSums.apply(recall, weights, *sources)
+            return source.to(state.sources[0].dtype) if state.sources else source
+        if state.bank is None:
+            tokens, width = source.shape
+            state.bank = primitives.Bank(source.new_empty(tokens, self.plan.sources, width))
+        state.bank = state.bank.branch(len(state.sources))
+        return primitives.Store.apply(state.bank, source)
+
+    def _softmax(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if torch.compiler.is_compiling():
+            top = scores.detach().amax(-1)
+            exponents = (scores - top.unsqueeze(-1)).exp()
+            total = exponents.sum(-1)
+            return exponents / total.unsqueeze(-1), top, total
+        return primitives.OldSoftmax.apply(scores)
+
+    def _sum(self, state: GroupedState, softmax: Tensor) -> tuple[Tensor, Any]:
+        if torch.compiler.is_compiling():
+            return operators.weighted_sums(softmax, list(state.sources)), None
+        again = primitives.Sums()
+        sums = primitives.WeightedSums.apply(again, state.bank, softmax, *state.sources)
         # without a gradient of their own, the sums' node keeps nothing to make them from
-        return sums.unbind(1), recall if sums.requires_grad else None
+        return sums, again if sums.requires_grad else None
 
     def _combine(
         self,
+        state: GroupedState,
         group: Group,
         column: int,
         stream: Tensor,
         keep: float,
         coefficients: Tensor,
-        young: list[Tensor],
+        running: Tensor | None,
     ) -> Tensor:
-        chosen = (column, len(group.sums) - 1)
-        terms = [*(group.sums[index] for index in chosen), *young]
         flat = stream.reshape(-1, stream.shape[-1])
+        young = state.sources[group.old :]
         if torch.compiler.is_compiling():
+            terms = [group.sums[:, column], group.sums[:, -1], *young]
+            terms += [] if running is None else [running]
             return primitives.combine_forward(flat, keep, coefficients, terms)
-        recalled = chosen if group.recall is not None else ()
-        return primitives.Combine.apply(group.recall, recalled, keep, flat, coefficients, *terms)
+        slots = range(group.old, group.old + len(young))
+        site = primitives.Site(keep, state.bank, group.again, column, slots)
+        return primitives.Combine.apply(site, flat, coefficients, group.sums, running, *young)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,21 +18,23 @@ class MixPlan:
 
     groups   how many routers are in each group, in the order in which they read; routers of one
              group share one pass over the sources that were finished when the group began
+    sources  how many sources there will be at most (the running and the null one apart)
     null     one more source, zero with score zero: it takes weight and gives nothing
     eps      inside the root mean square of the keys
     """
 
     groups: tuple[int, ...]
+    sources: int
     null: bool
     eps: float
 
 
 @dataclass
 class MixState(TensorState):
-    """One pass's sources, each [..., D], and the routers' keys [R, D] (query times gain)."""
+    """One pass's sources and the routers' keys [R, D] (query times gain)."""
 
     keys: Tensor
-    bank: list[Tensor] = field(default_factory=list)
+    sources: list[Tensor] = field(default_factory=list)
 
 
 class DepthMixer:
@@ -72,6 +76,13 @@ class DepthMixer:
     ) -> tuple[Tensor, Tensor | None]:
         """The read [..., D] in the stream's dtype, and the weights [..., n] if record is set."""
         raise NotImplementedError
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """Autocast would run products in half precision, where scores of near-equal sources tie."""
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 def exact_dtype(tensor: Tensor) -> torch.dtype:

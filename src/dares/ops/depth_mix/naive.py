@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dares.ops.depth_mix.interface import DepthMixer, MixState, exact_dtype
+from dares.ops.depth_mix.interface import DepthMixer, MixState, exact_dtype, without_autocast
 
 
 def depth_mix(
@@ -31,8 +31,7 @@ def depth_mix(
              (float64 for float64 sources)                                      (2605.18855)
     """
     exact = exact_dtype(sources[0])
-    # autocast would run the products in half precision, where scores of near-equal sources tie
-    with torch.autocast(sources[0].device.type, enabled=False):
+    with without_autocast(sources[0].device.type):
         bank = torch.stack([source.to(exact) for source in sources])  # [n, ..., D]
         inverse_rms = (bank.square().mean(-1) + eps).rsqrt()  # [n, ...]
         scores = (bank @ key.to(exact)) * inverse_rms  # [n, ...]
@@ -47,7 +46,7 @@ class NaiveMixer(DepthMixer):
     """Remembers the sources and applies the formula at each read: O(S^2) memory and reads."""
 
     def append(self, state: MixState, source: Tensor, *, next_router: int) -> None:
-        state.bank.append(source)
+        state.sources.append(source)
 
     def read(
         self,
@@ -61,7 +60,7 @@ class NaiveMixer(DepthMixer):
         centred: bool,
         record: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        sources = state.bank if running is None else [*state.bank, running]
+        sources = state.sources if running is None else [*state.sources, running]
         n = len(sources) + self.plan.null
         mix, weights = depth_mix(
             sources,

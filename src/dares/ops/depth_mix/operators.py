@@ -24,22 +24,20 @@ def _(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("dares::score_backward", mutates_args=())
 def score_backward(
-    grad: Tensor, source: Tensor, keys: Tensor, scores: Tensor, inverse_rms: Tensor
+    grad: Tensor, source: Tensor, keys: Tensor, inverse_rms: Tensor
 ) -> tuple[Tensor, Tensor]:
     """d source [N, D] and d keys [R, D]"""
-    return primitives.score_backward(grad, source, keys, scores, inverse_rms)
+    return primitives.score_backward(grad, source, keys, inverse_rms)
 
 
 @score_backward.register_fake
-def _(
-    grad: Tensor, source: Tensor, keys: Tensor, scores: Tensor, inverse_rms: Tensor
-) -> tuple[Tensor, Tensor]:
+def _(grad: Tensor, source: Tensor, keys: Tensor, inverse_rms: Tensor) -> tuple[Tensor, Tensor]:
     return source.new_empty(source.shape), keys.new_empty(keys.shape)
 
 
 def _score_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     source, keys, _ = inputs
-    ctx.save_for_backward(source, keys, *output)
+    ctx.save_for_backward(source, keys, output[1])
 
 
 def _score_grad(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -50,40 +48,39 @@ score.register_autograd(_score_grad, setup_context=_score_setup)
 
 
 @torch.library.custom_op("dares::weighted_sums", mutates_args=())
-def weighted_sums(weights: Tensor, sources: list[Tensor]) -> Tensor:
-    """weights [N, G, n], n sources [N, D] -> sums [N, G, D]"""
-    return primitives.weighted_sums_forward(weights, sources)
+def weighted_sums(softmax: Tensor, sources: list[Tensor]) -> Tensor:
+    """softmax [N, G, n], n sources [N, D] -> centred sums and the plain sum [N, G + 1, D]"""
+    return primitives.weighted_sums_forward(softmax, torch.stack(sources, 1))
 
 
 @weighted_sums.register_fake
-def _(weights: Tensor, sources: list[Tensor]) -> Tensor:
-    return weights.new_empty(weights.shape[0], weights.shape[1], sources[0].shape[1])
+def _(softmax: Tensor, sources: list[Tensor]) -> Tensor:
+    return softmax.new_empty(softmax.shape[0], softmax.shape[1] + 1, sources[0].shape[1])
 
 
 @torch.library.custom_op("dares::weighted_sums_backward", mutates_args=())
-def weighted_sums_backward(grad: Tensor, weights: Tensor, sources: list[Tensor]) -> list[Tensor]:
-    """d weights [N, G, n], then d source [N, D] for each source"""
-    d_weights, d_sources = primitives.weighted_sums_backward(grad.contiguous(), weights, sources)
-    return [d_weights, *d_sources]
+def weighted_sums_backward(
+    grad: Tensor, softmax: Tensor, sources: list[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """d softmax [N, G, n] and d sources [N, n, D]"""
+    return primitives.weighted_sums_backward(grad, softmax, torch.stack(sources, 1))
 
 
 @weighted_sums_backward.register_fake
-def _(grad: Tensor, weights: Tensor, sources: list[Tensor]) -> list[Tensor]:
-    return [
-        weights.new_empty(weights.shape),
-        *(source.new_empty(source.shape) for source in sources),
-    ]
+def _(grad: Tensor, softmax: Tensor, sources: list[Tensor]) -> tuple[Tensor, Tensor]:
+    tokens, width = sources[0].shape
+    return softmax.new_empty(softmax.shape), sources[0].new_empty(tokens, len(sources), width)
 
 
 def _sums_setup(ctx: Any, inputs: tuple[Tensor, list[Tensor]], output: Tensor) -> None:
-    weights, sources = inputs
-    ctx.save_for_backward(weights, *sources)
+    softmax, sources = inputs
+    ctx.save_for_backward(softmax, *sources)
 
 
 def _sums_grad(ctx: Any, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
-    weights, *sources = ctx.saved_tensors
-    d_weights, *d_sources = weighted_sums_backward(grad, weights, sources)
-    return d_weights, d_sources
+    softmax, *sources = ctx.saved_tensors
+    d_softmax, d_sources = weighted_sums_backward(grad, softmax, sources)
+    return d_softmax, list(d_sources.unbind(1))
 
 
 weighted_sums.register_autograd(_sums_grad, setup_context=_sums_setup)

@@ -1,7 +1,8 @@
-"""The three products that grouped depth mixing is made of, each with its gradient by hand.
+"""What grouped depth mixing is made of, each product with its gradient by hand.
 
     score          Z = (u K^T) / rms(u)             a source against all later routers at once
-    weighted_sums  M_g = sum_i P_gi u_i             G sums over the same n sources, read once
+    softmax        p_g = softmax_i(Z_gi)            over the old sources, for a group's routers
+    weighted_sums  M_g = sum_i (p_gi - 1/n) u_i     for all of them, each source read once
     combine        r = keep * h + sum_j c_j t_j     a site's read from a few terms
 
 Each saves its inputs and nothing else; the inputs are the sources themselves, so a source is kept
@@ -13,15 +14,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Sources are stacked a block of tokens at a time, so that the copy stays in a core's cache and a
-# long sequence needs no second bank in memory.
-STACK_ELEMENTS = 1 << 20
+from dares.ops.depth_mix.interface import exact_dtype
+
+WIDENED_ELEMENTS = 1 << 22
 
 
 # -- score ---------------------------------------------------------------------------------------
@@ -36,13 +38,14 @@ def score_forward(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Ten
 
 
 def score_backward(
-    grad: Tensor, source: Tensor, keys: Tensor, scores: Tensor, inverse_rms: Tensor
+    grad: Tensor, source: Tensor, keys: Tensor, inverse_rms: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """d source = (1/rms) dZ K - u (dZ . Z) / (D rms^2),   d keys = (dZ / rms)^T u"""
+    """du = p - u (u . p) / (D rms^2) with p = (dZ / rms) K,   dK = (dZ / rms)^T u"""
     exact = source.to(keys.dtype)
     scaled = grad * inverse_rms.unsqueeze(-1)
-    pull = (grad * scores).sum(-1).mul_(inverse_rms.square()).div_(exact.shape[-1])
-    d_source = (scaled @ keys).addcmul_(exact, pull.unsqueeze(-1), value=-1)
+    push = scaled @ keys
+    along = (exact * push).sum(-1).mul_(inverse_rms.square()).div_(exact.shape[-1])
+    d_source = push.addcmul_(exact, along.unsqueeze(-1), value=-1)
     return d_source.to(source.dtype), scaled.T @ exact
 
 
@@ -52,7 +55,7 @@ class Score(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, source: Tensor, keys: Tensor, eps: float) -> Tensor:
         scores, inverse_rms = score_forward(source, keys, eps)
-        ctx.save_for_backward(source, keys, scores, inverse_rms)
+        ctx.save_for_backward(source, keys, inverse_rms)
         return scores
 
     @staticmethod
@@ -61,91 +64,246 @@ class Score(torch.autograd.Function):
         return *score_backward(grad, *ctx.saved_tensors), None
 
 
+# -- the bank ------------------------------------------------------------------------------------
+
+
+class Gathered:
+    """A gradient that many nodes of one backward pass add to, in place.
+
+    The nodes hand each other no gradient for it, only the order: autograd runs the node that takes
+    the sum after all that add to it. A pass is known by autograd's number of it, so that one that
+    stopped on its way leaves nothing behind for the next.
+    """
+
+    def __init__(self, shape: Sequence[int], like: Tensor) -> None:
+        self._shape, self._dtype, self._device = shape, exact_dtype(like), like.device
+        self._pass = -1
+        self._sum: Tensor | None = None
+
+    def sum(self) -> Tensor:
+        """This pass's sum so far, to add to."""
+        if self._sum is None or self._pass != torch._C._current_graph_task_id():
+            self._sum = torch.zeros(self._shape, dtype=self._dtype, device=self._device)
+            self._pass = torch._C._current_graph_task_id()
+        return self._sum
+
+    def peek(self) -> Tensor | None:
+        """This pass's sum; None if nothing was added."""
+        return self._sum if self._pass == torch._C._current_graph_task_id() else None
+
+    def take(self) -> Tensor | None:
+        """The same for the last time in this pass."""
+        value, self._sum = self.peek(), None
+        return value
+
+
+class Bank:
+    """The sources of one pass in one buffer [N, capacity, D], a token's sources side by side.
+
+    A slot is written once. A pass that would write it again (a fork of the state, or gradient
+    checkpointing running a layer a second time) goes on in a copy, from that slot on.
+    """
+
+    def __init__(self, buffer: Tensor, parent: Bank | None = None, count: int = 0) -> None:
+        self.buffer, self.parent, self.first, self.count = buffer, parent, count, count
+        self.gradient = Gathered(buffer.shape, buffer)
+        self._scratch: Tensor | None = None
+
+    def branch(self, slot: int) -> Bank:
+        """The bank to write that slot in."""
+        if slot == self.count:
+            return self
+        buffer = torch.empty_like(self.buffer)
+        buffer[:, :slot] = self.buffer[:, :slot]
+        return Bank(buffer, self, slot)
+
+    def write(self, source: Tensor) -> Tensor:
+        """Copy a source into the next slot, and give that slot."""
+        # .data: earlier slots have been saved for the backward, and this does not touch them
+        slot = self.buffer.data[:, self.count]
+        slot.copy_(source)
+        self.count += 1
+        return slot
+
+    def owner(self, slot: int) -> Bank:
+        """The bank in which that slot was first written, where its gradient is gathered."""
+        bank = self
+        while slot < bank.first and bank.parent is not None:
+            bank = bank.parent
+        return bank
+
+    def gather(self, d_sources: Tensor) -> None:
+        """Add to the gradients of the first n sources: [N, n, D]"""
+        last, bank = d_sources.shape[1], self
+        while last > 0:
+            bank = bank.owner(last - 1)
+            bank.gradient.sum()[:, bank.first : last] += d_sources[:, bank.first : last]
+            last = bank.first
+
+    def scratch(self) -> Tensor:
+        """A [N, D] buffer for products: fresh memory costs more than the product."""
+        if self._scratch is None:
+            tokens, _, width = self.buffer.shape
+            self._scratch = self.buffer.new_empty(tokens, width, dtype=exact_dtype(self.buffer))
+        return self._scratch
+
+
+class Store(torch.autograd.Function):
+    """A source, from here on kept in the bank alone; in the backward, all its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, bank: Bank, source: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.bank, ctx.slot, ctx.dtype = bank, bank.count, source.dtype
+        return bank.write(source)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[None, Tensor | None]:
+        gathered = ctx.bank.gradient
+        total = gathered.take() if ctx.slot == ctx.bank.first else gathered.peek()
+        if total is not None:
+            slot = total[:, ctx.slot]
+            grad = slot if grad is None else slot + grad
+        return None, None if grad is None else grad.to(ctx.dtype)
+
+
+# -- softmax over the old sources ----------------------------------------------------------------
+
+
+def softmax_forward(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """scores [N, G, n] -> softmax over n, the largest score and sum exp(score - largest) [N, G]."""
+    top = scores.amax(-1)
+    exponents = (scores - top.unsqueeze(-1)).exp_()
+    total = exponents.sum(-1)
+    return exponents.div_(total.unsqueeze(-1)), top, total
+
+
+def softmax_backward(
+    d_softmax: Tensor | None, d_total: Tensor, softmax: Tensor, total: Tensor
+) -> Tensor:
+    """dz_i = p_i (dp_i - sum_j p_j dp_j + total * d total); the largest score is a constant."""
+    common = d_total * total
+    if d_softmax is None:
+        return softmax * common.unsqueeze(-1)
+    common = common - (softmax * d_softmax).sum(-1)
+    return (d_softmax + common.unsqueeze(-1)).mul_(softmax)
+
+
+class OldSoftmax(torch.autograd.Function):
+    """Saves the softmax and its sums, not the scores."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        softmax, top, total = softmax_forward(scores)
+        ctx.save_for_backward(softmax, total)
+        ctx.mark_non_differentiable(top)
+        return softmax, top, total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_softmax: Tensor, _: Tensor, d_total: Tensor) -> Tensor:
+        return softmax_backward(d_softmax, d_total, *ctx.saved_tensors)
+
+
 # -- weighted sums -------------------------------------------------------------------------------
 
 
-def _token_blocks(tokens: int, sources: int, width: int) -> list[slice]:
-    step = max(1, STACK_ELEMENTS // (sources * width))
-    return [slice(first, min(first + step, tokens)) for first in range(0, tokens, step)]
+def weighted_sums_forward(softmax: Tensor, sources: Tensor) -> Tensor:
+    """sum_i (p_gi - 1/n) u_i for each g, and last sum_i u_i
+
+    softmax [N, G, n], sources [N, n, D] -> sums [N, G + 1, D], in the softmax's dtype.
+    """
+    weights = _with_ones(softmax - 1 / sources.shape[1])
+    if sources.dtype == weights.dtype:
+        return torch.bmm(weights, sources)
+    blocks = _token_blocks(sources)
+    return torch.cat([torch.bmm(weights[at], sources[at].to(weights.dtype)) for at in blocks])
 
 
-def _stack(sources: Sequence[Tensor], block: slice, dtype: torch.dtype) -> Tensor:
-    return torch.stack([source[block] for source in sources], 1).to(dtype)  # [block, n, D]
+def weighted_sums_backward(grad: Tensor, softmax: Tensor, sources: Tensor) -> tuple[Tensor, Tensor]:
+    """dp_gi = dM_g . u_i,   du_i = sum_g (p_gi - 1/n) dM_g + d(sum)"""
+    weights = _with_ones(softmax - 1 / sources.shape[1])
+    d_sources = torch.bmm(weights.transpose(1, 2), grad)
+    d_mixes = grad[:, :-1]
+    if sources.dtype == weights.dtype:
+        return torch.bmm(d_mixes, sources.transpose(1, 2)), d_sources
+    blocks = _token_blocks(sources)
+    d_softmax = torch.cat(
+        [torch.bmm(d_mixes[at], sources[at].to(weights.dtype).transpose(1, 2)) for at in blocks]
+    )
+    return d_softmax, d_sources.to(sources.dtype)
 
 
-def weighted_sums_forward(weights: Tensor, sources: Sequence[Tensor]) -> Tensor:
-    """weights [N, G, n], n sources [N, D] -> sums [N, G, D], in the weights' dtype."""
-    tokens, width = sources[0].shape
-    sums = weights.new_empty(tokens, weights.shape[1], width)
-    for block in _token_blocks(tokens, len(sources), width):
-        torch.bmm(weights[block], _stack(sources, block, weights.dtype), out=sums[block])
-    return sums
+def _with_ones(weights: Tensor) -> Tensor:
+    return torch.cat([weights, torch.ones_like(weights[:, :1])], 1)
 
 
-def weighted_sums_backward(
-    grad: Tensor, weights: Tensor, sources: Sequence[Tensor]
-) -> tuple[Tensor, list[Tensor]]:
-    """dP_gi = dM_g . u_i,   du_i = sum_g P_gi dM_g"""
-    tokens, width = sources[0].shape
-    d_weights = torch.empty_like(weights)
-    d_sources = [torch.empty_like(source) for source in sources]
-    for block in _token_blocks(tokens, len(sources), width):
-        stacked = _stack(sources, block, weights.dtype)
-        torch.bmm(grad[block], stacked.transpose(1, 2), out=d_weights[block])
-        parts = torch.bmm(weights[block].transpose(1, 2), grad[block])
-        for d_source, part in zip(d_sources, parts.unbind(1), strict=True):
-            d_source[block] = part
-    return d_weights, d_sources
+def _token_blocks(sources: Tensor) -> list[slice]:
+    """Half-precision sources are widened a few tokens at a time, never the whole bank at once."""
+    tokens, n, width = sources.shape
+    step = max(1, WIDENED_ELEMENTS // (n * width))
+    return [slice(first, first + step) for first in range(0, tokens, step)]
 
 
-class Recall:
-    """Weighted sums are not kept for the backward: the first site that asks makes them again.
+class Sums:
+    """A group's weighted sums: not kept for the backward, but made again when a site asks.
 
-    The sums of a group are as large as its sources. All sites of the group ask for them before the
-    sums' own backward, which is where they are dropped.
+    The sums of a group are as large as its sources. All its sites ask before the sums' own
+    backward, which is where they are dropped, and where the gradient that the sites have gathered
+    is passed on.
     """
 
     def __init__(self) -> None:
         self.node: Any = None
-        self.saved: tuple[Tensor, ...] | None = None
-        self.sums: Tensor | None = None
+        self.gradient: Gathered
+        self._saved: tuple[Tensor, ...] | None = None
+        self._again: Tensor | None = None
 
-    def saved_tensors(self) -> tuple[Tensor, ...]:
+    def saved(self) -> tuple[Tensor, ...]:
         """What the sums' node saved; unpacked once, since checkpointing allows no more."""
-        if self.saved is None:
-            self.saved = self.node.saved_tensors
-        return self.saved
+        if self._saved is None:
+            self._saved = self.node.saved_tensors
+        return self._saved
 
-    def __getitem__(self, index: int) -> Tensor:
-        if self.sums is None:
-            weights, *sources = self.saved_tensors()
-            self.sums = weighted_sums_forward(weights, sources)
-        return self.sums[:, index]
+    def again(self) -> Tensor:
+        """The sums [N, G + 1, D], computed once a backward."""
+        if self._again is None:
+            self._again = weighted_sums_forward(*self.saved())
+        return self._again
 
     def drop(self) -> None:
         """Forget what was unpacked and made again."""
-        self.saved = self.sums = None
+        self._saved = self._again = None
 
 
 class WeightedSums(torch.autograd.Function):
-    """G sums over n sources; recall makes them again in the backward."""
+    """The sums over all sources in the bank."""
 
     @staticmethod
-    def forward(ctx: Any, recall: Recall, weights: Tensor, *sources: Tensor) -> Tensor:
-        ctx.save_for_backward(weights, *sources)
-        ctx.recall = weakref.ref(recall)  # a cycle would keep every source alive until collection
-        recall.node = ctx
-        return weighted_sums_forward(weights, sources)
+    def forward(ctx: Any, sums: Sums, bank: Bank, softmax: Tensor, *sources: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.sums = weakref.ref(sums)  # a cycle would keep every source alive until collection
+        ctx.bank = bank
+        sums.node = ctx
+        stacked = bank.buffer[:, : len(sources)]
+        ctx.save_for_backward(softmax, stacked)
+        value = weighted_sums_forward(softmax, stacked)
+        sums.gradient = Gathered(value.shape, value)
+        return value
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        recall = ctx.recall()
-        weights, *sources = recall.saved_tensors() if recall else ctx.saved_tensors
-        if recall:
-            recall.drop()
-        d_weights, d_sources = weighted_sums_backward(grad.contiguous(), weights, sources)
-        return None, d_weights, *d_sources
+    def backward(ctx: Any, _: None) -> tuple[Any, ...]:
+        sums, n = ctx.sums(), len(ctx.needs_input_grad) - 3
+        grad = sums.gradient.take() if sums is not None else None
+        if grad is None:
+            return None, None, None, *[None] * n
+        saved = sums.saved()
+        sums.drop()
+        d_softmax, d_sources = weighted_sums_backward(grad, *saved)
+        ctx.bank.gather(d_sources)
+        return None, None, d_softmax, *[None] * n
 
 
 # -- combine -------------------------------------------------------------------------------------
@@ -156,39 +314,73 @@ def combine_forward(
 ) -> Tensor:
     """stream [N, D], coefficients [N, k], k terms [N, D] -> [N, D] in the stream's dtype."""
     exact = stream.to(coefficients.dtype)
-    total = exact * keep if keep else torch.zeros_like(exact)  # zero times infinity is no zero
-    for term, coefficient in zip(terms, coefficients.unsqueeze(-1).unbind(1), strict=True):
-        total.addcmul_(term, coefficient)
+    columns = coefficients.unsqueeze(-1).unbind(1)
+    if keep == 1:
+        total = torch.addcmul(exact, terms[0], columns[0])
+    elif keep:
+        total = torch.addcmul(exact * keep, terms[0], columns[0])
+    else:  # not zero times the stream, which may be infinite
+        total = terms[0] * columns[0]
+    for term, column in zip(terms[1:], columns[1:], strict=True):
+        total.addcmul_(term, column)
     return total.to(stream.dtype)
 
 
+@dataclass
+class Site:
+    """Where a read finds its terms: two of its group's sums, then sources of the bank."""
+
+    keep: float
+    bank: Bank
+    sums: Sums | None  # None where the group's sums have no gradient of their own
+    column: int
+    young: range  # slots of the bank
+
+    def terms(self, sums: Tensor, running: Tensor | None) -> list[Tensor]:
+        """In the order of the coefficients: the router's mix, the plain sum, the young."""
+        found = [sums[:, self.column], sums[:, -1]]
+        found += [self.bank.buffer[:, slot] for slot in self.young]
+        return found if running is None else [*found, running]
+
+
 class Combine(torch.autograd.Function):
-    """A site's read. The first terms are the sums `recalled` of a group, the rest are sources."""
+    """A site's read."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        recall: Recall,
-        recalled: tuple[int, ...],
-        keep: float,
+        site: Site,
         stream: Tensor,
         coefficients: Tensor,
-        *terms: Tensor,
+        sums: Tensor,
+        running: Tensor | None,
+        *young: Tensor,
     ) -> Tensor:
-        ctx.save_for_backward(coefficients, *terms[len(recalled) :])
-        ctx.recall, ctx.recalled, ctx.keep, ctx.dtype = recall, recalled, keep, stream.dtype
-        return combine_forward(stream, keep, coefficients, terms)
+        ctx.site, ctx.dtype = site, stream.dtype
+        young_slots = site.bank.buffer[:, site.young.start : site.young.stop]
+        kept_sums = sums if site.sums is None else None
+        ctx.save_for_backward(coefficients, running, young_slots, kept_sums)
+        return combine_forward(stream, site.keep, coefficients, site.terms(sums, running))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        coefficients, *sources = ctx.saved_tensors
-        terms = [*(ctx.recall[index] for index in ctx.recalled), *sources]
+        site: Site = ctx.site
+        coefficients, running, _, sums = ctx.saved_tensors
         exact = grad.to(coefficients.dtype)
-        d_coefficients = torch.stack([(exact * term).sum(-1) for term in terms], -1)
-        d_terms = [
-            (coefficient * exact).to(term.dtype)
-            for term, coefficient in zip(terms, coefficients.unsqueeze(-1).unbind(1), strict=True)
-        ]
-        d_stream = (ctx.keep * exact).to(ctx.dtype) if ctx.keep else None
-        return None, None, None, d_stream, d_coefficients, *d_terms
+        terms = site.terms(site.sums.again() if site.sums else sums, running)
+        d_coefficients, product = torch.empty_like(coefficients), site.bank.scratch()
+        for index, term in enumerate(terms):
+            torch.mul(exact, term, out=product)
+            torch.sum(product, -1, out=d_coefficients[:, index])
+
+        columns = coefficients.unsqueeze(-1).unbind(1)
+        if site.sums:
+            d_sums = site.sums.gradient.sum()
+            d_sums[:, site.column].addcmul_(exact, columns[0])
+            d_sums[:, -1].addcmul_(exact, columns[1])
+        for slot, column in zip(site.young, columns[2:], strict=False):
+            site.bank.owner(slot).gradient.sum()[:, slot].addcmul_(exact, column)
+        d_running = None if running is None else (columns[-1] * exact).to(running.dtype)
+        d_stream = grad if site.keep == 1 else grad * site.keep if site.keep else None
+        return None, d_stream, d_coefficients, None, d_running, *[None] * len(site.young)

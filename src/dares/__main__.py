@@ -1,0 +1,5 @@
+"""`python -m dares` is the `dares` command."""
+
+from dares.cli import main
+
+main()
