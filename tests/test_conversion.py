@@ -1,6 +1,7 @@
 """Conversion: nothing copied, nothing half-done, every refusal explained."""
 
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -63,13 +64,68 @@ def test_flags_and_settings_survive():
     assert routed.lm_head.weight is routed.get_input_embeddings().weight
 
 
+def test_modes_of_every_module_survive():
+    """Dropout that is on in one layer alone stays so, in the model and in what it becomes."""
+    model = tiny_model("gpt2")
+    model.transformer.h[1].train()
+    before = {name: module.training for name, module in model.named_modules()}
+    routed = dares.convert(model, SCHEMES["delta"])
+    for each in (model, routed):
+        now = {n: m.training for n, m in each.named_modules() if n in before}
+        assert now == before
+    assert not routed.training
+
+
+def test_what_is_set_on_one_model_stays_there():
+    model = tiny_model("llama")
+    model.gradient_checkpointing_enable()
+    routed = dares.convert(model, SCHEMES["delta"])
+    assert routed.is_gradient_checkpointing
+    routed.generation_config.max_length = 7
+    assert model.generation_config.max_length != 7
+
+
+def test_short_models_convert():
+    config = GPT2Config(n_embd=8, n_layer=2, n_head=2, vocab_size=50, n_positions=5)
+    routed = dares.convert(GPT2LMHeadModel(config), dares.preset("delta"))
+    assert routed.conversion.probe_tokens == 10
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_new_models_have_the_dtype_of_their_config(dtype):
+    config = tiny_config("llama", dtype=dtype)
+    model = dares.from_config(config, dares.preset("delta"))
+    assert model.lm_head.weight.dtype == dtype
+    assert model.base_model.depth.gain.dtype == torch.float32
+    again = dares.from_config(model.config, dares.preset("delta_block", block=2))
+    assert again.config.depth["block"] == 2
+
+
+def test_routers_made_under_inference_mode_can_be_trained():
+    with torch.inference_mode():
+        routed = dares.convert(tiny_model("llama"), dares.preset("delta"))
+    assert routed.base_model.depth.query.requires_grad
+    assert not routed.base_model.depth.query.is_inference()
+
+
+def test_the_backend_is_taken_at_its_word():
+    for name in ("naive", "grouped"):
+        routed = dares.convert(tiny_model("llama"), dares.preset("delta"), backend=name)
+        assert routed.base_model.depth.backend == name
+    with pytest.raises(ValueError, match="unknown backend 'fast'"):
+        dares.convert(tiny_model("llama"), dares.preset("delta"), backend="fast")
+    with pytest.raises(ValueError, match="unknown backend 'fast'"):
+        dares.from_config(tiny_config("llama"), dares.preset("delta"), backend="fast")
+
+
 @pytest.mark.parametrize("family", CONFIGS)
 def test_unconvert_gives_the_base_back(family):
-    model = tiny_model(family)
+    model = tiny_model(family, attention="eager")
     config = model.config.to_dict()
     routed = dares.convert(model, SCHEMES["attnres_block"])
     base = dares.unconvert(routed)
     assert type(base) is type(model)
+    assert base.config._attn_implementation == "eager"
     assert base.config.to_dict() == config
     with torch.no_grad():
         assert torch.equal(base(tokens()).logits, model(tokens()).logits)
@@ -196,8 +252,34 @@ class TestRefusals:
         with pytest.raises(ValueError, match="logits that are not finite"):
             dares.convert(model, dares.preset("delta"))
 
+    def test_two_dtypes(self):
+        model = tiny_model("llama")
+        model.model.layers[1].half()
+        with pytest.raises(ValueError, match="the model itself does not run on the probe"):
+            dares.convert(model, dares.preset("delta"))
+
+    def test_bad_configs(self):
+        with pytest.raises(ValueError, match="config must be a transformers config, got str"):
+            dares.from_config("qwen3", dares.preset("delta"))
+        with pytest.raises(ValueError, match="depth must be a scheme config .* got None"):
+            dares.from_config(tiny_config("llama"), None)
+
+    def test_a_hook_that_changes_the_base(self):
+        model = tiny_model("llama")
+        model.model.layers[0].register_forward_hook(lambda m, a, out: out * 2)
+        with pytest.raises(ValueError, match="the logits move by .* a hook or a changed attribute"):
+            dares.convert(model, dares.preset("delta"))
+
+    def test_compiled(self):
+        with pytest.raises(ValueError, match="convert it before it is compiled"):
+            dares.convert(torch.compile(tiny_model("llama")), dares.preset("delta"))
+
     def test_bad_probes(self):
         model = tiny_model("llama")
+        with pytest.raises(ValueError, match="probe must be a tensor of token ids, got list"):
+            dares.convert(model, dares.preset("delta"), probe=[[1]])
+        with pytest.raises(ValueError, match="probe holds token id -1"):
+            dares.convert(model, dares.preset("delta"), probe=torch.tensor([[-1, 5]]))
         with pytest.raises(ValueError, match="probe holds token id 97, the vocabulary has 97"):
             dares.convert(model, dares.preset("delta"), probe=torch.tensor([[97]]))
         with pytest.raises(ValueError, match=r"probe must be token ids \[batch, tokens\]"):
@@ -215,15 +297,15 @@ class TestRefusals:
 
 class TestFiles:
     @pytest.mark.parametrize("family", CONFIGS)
-    def test_a_base_checkpoint_loaded_as_routed_gets_fresh_routers(self, family, tmp_path):
+    def test_a_base_checkpoint_loaded_as_routed_gets_fresh_routers(self, family, tmp_path, request):
         from dares.models import family_of
         from dares.models.configs import to_routed_config
 
         model = tiny_model(family)
         model.save_pretrained(tmp_path)
-        # fill what the allocator hands out next, so that unset memory would show
-        rubbish = [torch.full((2048,), float("nan")) for _ in range(64)]
-        del rubbish
+        # unset memory is filled with NaN, so that it would show
+        torch.use_deterministic_algorithms(True)
+        request.addfinalizer(lambda: torch.use_deterministic_algorithms(False))
         cls = family_of(model.config).causal_lm
         for scheme, config in SCHEMES.items():
             routed = cls.from_pretrained(tmp_path, depth=config)
@@ -298,6 +380,26 @@ class TestFiles:
         with pytest.raises(ValueError, match="damaged .* copy or download it again"):
             AutoModelForCausalLM.from_pretrained(tmp_path)
 
+    def test_weights_of_another_scheme(self, tmp_path):
+        trained("llama", "delta").save_pretrained(tmp_path)
+        path = tmp_path / "config.json"
+        config = json.loads(path.read_text())
+        config["depth"]["final"] = "routed"
+        path.write_text(json.dumps(config))
+        with pytest.raises(ValueError, match="do not fit its config: was 'depth' changed"):
+            AutoModelForCausalLM.from_pretrained(tmp_path)
+
+    def test_a_device_map_over_two_devices(self, tmp_path):
+        model = trained("llama", "delta")
+        model.save_pretrained(tmp_path)
+        names = ["model.embed_tokens", "model.norm", "model.rotary_emb", "model.depth", "lm_head"]
+        split = {**dict.fromkeys(names, "cpu"), "model.layers": "disk"}
+        with pytest.raises(ValueError, match="on cpu, disk: a routed model needs one device"):
+            AutoModelForCausalLM.from_pretrained(
+                tmp_path, device_map=split, offload_folder=tmp_path / "offload"
+            )
+        assert AutoModelForCausalLM.from_pretrained(tmp_path, device_map="cpu").device.type == "cpu"
+
     def test_only_safetensors(self, tmp_path):
         model = trained("llama", "delta")
         model.config.save_pretrained(tmp_path)
@@ -333,6 +435,18 @@ def test_reentrant_checkpointing_is_refused():
         with pytest.raises(ValueError, match="pass use_reentrant=False"):
             target.gradient_checkpointing_enable({"use_reentrant": True})
     assert not model.is_gradient_checkpointing
+    # and where transformers' own switch is passed by
+    reentrant = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=True)
+    model._set_gradient_checkpointing(True, reentrant)
+    with pytest.raises(ValueError, match="pass use_reentrant=False"):
+        model.train()(tokens())
+
+
+def test_fewer_layers_than_were_built():
+    model = dares.from_config(tiny_config("llama"), dares.preset("attnres"))
+    model.config.num_hidden_layers = 2
+    with pytest.raises(ValueError, match="only 4 of 6 sites ran"):
+        model(tokens())
 
 
 def test_a_layer_alone_says_what_to_do():

@@ -18,7 +18,11 @@ def test_converted_logits_are_the_originals(family, scheme, embedding_std, atten
         before = model(ids).logits
         routed = dares.convert(model, SCHEMES[scheme])
         after = routed(ids).logits
+        hidden = model(ids, output_hidden_states=True).hidden_states
+        routed_hidden = routed(ids, output_hidden_states=True).hidden_states
     assert routed.config._attn_implementation == attention
+    for mine, theirs in zip(routed_hidden, hidden, strict=True):
+        assert relative_difference(mine, theirs) < 1e-5
     if scheme == "gate":
         assert torch.equal(after, before)
     assert relative_difference(after, before) < 1e-5

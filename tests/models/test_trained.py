@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import dares
+from dares.models.layer import RoutedLayer
 from tests.models.families import CONFIGS, SCHEMES, relative_difference, tokens, trained
 
 pytestmark = [
@@ -43,8 +44,7 @@ def test_generation(family, scheme):
     beams = model.generate(ids, num_beams=3, use_cache=True, **settings)
     assert torch.equal(beams, model.generate(ids, num_beams=3, use_cache=False, **settings))
     # a batch with left padding gives each row what it gives alone
-    padded = torch.cat([torch.zeros(1, 2, dtype=torch.long), ids[1:, 2:]], 1)
-    padded = torch.cat([padded[:, :2], ids[1:, :3]], 1)
+    padded = torch.cat([torch.zeros(1, 2, dtype=torch.long), ids[1:, :3]], 1)
     batch, mask = torch.cat([ids[:1], padded]), torch.ones(2, 5, dtype=torch.long)
     mask[1, :2] = 0
     both = model.generate(batch, attention_mask=mask, pad_token_id=0, **settings)
@@ -107,11 +107,17 @@ def gradients(model, ids):
 def test_gradient_checkpointing(family, scheme):
     model, ids = trained(family, scheme), tokens()
     model.train()
+    runs = []
+    layer = next(m for m in model.modules() if isinstance(m, RoutedLayer))
+    handle = layer.register_forward_pre_hook(lambda *_: runs.append(1))
     try:
         plain = gradients(model, ids)
+        assert len(runs) == 1
         model.gradient_checkpointing_enable()
         again = gradients(model, ids)
+        assert len(runs) == 3  # the second pass ran the layer twice
     finally:
+        handle.remove()
         model.gradient_checkpointing_disable()
         model.eval()
     assert plain.keys() == again.keys()
