@@ -58,6 +58,9 @@ def test_schemes_without_transformers():
         "import dares; from transformers import AutoTokenizer, AutoModelForCausalLM",
         "import dares, transformers; AutoModelForCausalLM = transformers.AutoModelForCausalLM",
         "import dares.conversion; from transformers import AutoModelForCausalLM",
+        "import dares; from transformers import LlamaConfig, AutoModelForCausalLM",
+        "import dares; from transformers import Qwen3Config, AutoModelForCausalLM",
+        "import dares; from transformers import LlamaForCausalLM, AutoModelForCausalLM",
     ],
 )
 def test_auto_classes_know_routed_checkpoints(imports, tmp_path):

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from dares.config import SchemeConfig
+from dares.families import FAMILY_MODULES
 from dares.models import check_scheme_config, family_of
-from dares.models.configs import FAMILY_MODULES, to_base_config, to_routed_config
+from dares.models.configs import to_base_config, to_routed_config
 from dares.models.family import Family
 from dares.models.layer import RoutedLayer
 from dares.models.routed_model import Routed, RoutedCausalLM

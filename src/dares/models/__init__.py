@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from dares.config import SchemeConfig
-from dares.models.configs import FAMILY_MODULES, to_base_config, to_routed_config
+from dares.families import FAMILY_MODULES
+from dares.models.configs import to_base_config, to_routed_config
 from dares.ops.depth_mix import check_backend
 
 if TYPE_CHECKING:

@@ -1,34 +1,30 @@
-"""The families there are, and their routed config classes: cheap to import, no model code."""
+"""The routed config classes: made when asked for, without importing any model code.
+
+transformers is imported inside the functions: `auto.py` may need this module in the middle of
+transformers' own import.
+"""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from transformers import AutoConfig
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
 from dares.config import SchemeConfig, config_from_dict
-
-# transformers' model_type -> the module of dares.models that routes it
-FAMILY_MODULES = {
-    "gemma3_text": "gemma3",
-    "gpt2": "gpt2",
-    "gpt_neox": "gpt_neox",
-    "llama": "llama",
-    "mistral": "mistral",
-    "olmo2": "olmo2",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-}
+from dares.families import FAMILY_MODULES
 
 PREFIX = "dares_"
+
+
+def _base_config_class(base_type: str) -> Any:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    return CONFIG_MAPPING[base_type]
 
 
 @functools.cache
 def routed_config_class(base_type: str) -> Any:
     """The family's config with one more field, `depth`: a scheme config as a plain table."""
-    base: type[Any] = CONFIG_MAPPING[base_type]
+    base: Any = _base_config_class(base_type)
 
     class RoutedConfig(base):
         model_type = PREFIX + base_type
@@ -55,10 +51,17 @@ def routed_config_class(base_type: str) -> Any:
 
 def __getattr__(name: str) -> Any:
     # the classes above by name, so that they can be pickled
-    for base_type in FAMILY_MODULES:
-        if name == f"Dares{CONFIG_MAPPING[base_type].__name__}":
+    for base_type in FAMILY_MODULES if name.startswith("Dares") else ():
+        if name == f"Dares{_base_config_class(base_type).__name__}":
             return routed_config_class(base_type)
     raise AttributeError(name)
+
+
+def register(base_type: str) -> None:
+    """Make a family's routed config known to AutoConfig."""
+    from transformers import AutoConfig
+
+    AutoConfig.register(PREFIX + base_type, routed_config_class(base_type), exist_ok=True)
 
 
 def to_routed_config(config: Any, depth: SchemeConfig) -> Any:
@@ -76,10 +79,6 @@ def to_base_config(config: Any) -> Any:
     fields = config.to_dict()
     for name in ("model_type", "architectures", "depth"):
         fields.pop(name, None)
-    base = CONFIG_MAPPING[config.base_model_type](**fields)
+    base = _base_config_class(config.base_model_type)(**fields)
     base._attn_implementation = config._attn_implementation
     return base
-
-
-for _base_type in FAMILY_MODULES:
-    AutoConfig.register(PREFIX + _base_type, routed_config_class(_base_type))

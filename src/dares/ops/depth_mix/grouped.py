@@ -77,7 +77,10 @@ class GroupedMixer(DepthMixer):
             group = self._group_of[next_router]
             keys = state.keys[self._first[group] :].to(exact_dtype(source))
             with without_autocast(source.device.type):
-                pieces = self._score(flat, keys).split(self.plan.groups[group:], 1)
+                slot = None
+                if state.bank is not None:
+                    slot = primitives.Slot(state.bank, len(state.sources))
+                pieces = self._score(flat, keys, slot).split(self.plan.groups[group:], 1)
             scores = dict(enumerate(pieces, start=group))
         state.sources.append(flat)
         state.scores.append(scores)
@@ -163,17 +166,16 @@ class GroupedMixer(DepthMixer):
 
     # -- the products --------------------------------------------------------------------------
 
-    def _score(self, source: Tensor, keys: Tensor) -> Tensor:
+    def _score(self, source: Tensor, keys: Tensor, slot: primitives.Slot | None = None) -> Tensor:
         if torch.compiler.is_compiling():
             return operators.score(source, keys, self.plan.eps)[0]
-        return primitives.Score.apply(source, keys, self.plan.eps)
+        return primitives.Score.apply(source, keys, self.plan.eps, slot)
 
     def _keep(self, state: GroupedState, source: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
             return source.to(state.sources[0].dtype) if state.sources else source
         if state.bank is None:
-            tokens, width = source.shape
-            state.bank = primitives.Bank(source.new_empty(tokens, self.plan.sources, width))
+            state.bank = primitives.Bank(source.new_empty(self.plan.sources, *source.shape))
         state.bank = state.bank.branch(len(state.sources))
         return primitives.Store.apply(state.bank, source)
 

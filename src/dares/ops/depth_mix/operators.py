@@ -24,20 +24,23 @@ def _(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("dares::score_backward", mutates_args=())
 def score_backward(
-    grad: Tensor, source: Tensor, keys: Tensor, inverse_rms: Tensor
+    grad: Tensor, source: Tensor, keys: Tensor, scores: Tensor, inverse_rms: Tensor
 ) -> tuple[Tensor, Tensor]:
     """d source [N, D] and d keys [R, D]"""
-    return primitives.score_backward(grad, source, keys, inverse_rms)
+    d_source, d_keys = primitives.score_backward(grad, source, keys, scores, inverse_rms)
+    return d_source.to(source.dtype), d_keys
 
 
 @score_backward.register_fake
-def _(grad: Tensor, source: Tensor, keys: Tensor, inverse_rms: Tensor) -> tuple[Tensor, Tensor]:
+def _(
+    grad: Tensor, source: Tensor, keys: Tensor, scores: Tensor, inverse_rms: Tensor
+) -> tuple[Tensor, Tensor]:
     return source.new_empty(source.shape), keys.new_empty(keys.shape)
 
 
 def _score_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     source, keys, _ = inputs
-    ctx.save_for_backward(source, keys, output[1])
+    ctx.save_for_backward(source, keys, *output)
 
 
 def _score_grad(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -50,7 +53,7 @@ score.register_autograd(_score_grad, setup_context=_score_setup)
 @torch.library.custom_op("dares::weighted_sums", mutates_args=())
 def weighted_sums(softmax: Tensor, sources: list[Tensor]) -> Tensor:
     """softmax [N, G, n], n sources [N, D] -> centred sums and the plain sum [N, G + 1, D]"""
-    return primitives.weighted_sums_forward(softmax, torch.stack(sources, 1))
+    return primitives.weighted_sums_forward(softmax, torch.stack(sources))
 
 
 @weighted_sums.register_fake
@@ -62,14 +65,15 @@ def _(softmax: Tensor, sources: list[Tensor]) -> Tensor:
 def weighted_sums_backward(
     grad: Tensor, softmax: Tensor, sources: list[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """d softmax [N, G, n] and d sources [N, n, D]"""
-    return primitives.weighted_sums_backward(grad, softmax, torch.stack(sources, 1))
+    """d softmax [N, G, n] and d sources [n, N, D]"""
+    stacked = torch.stack(sources)
+    d_softmax, d_sources = primitives.weighted_sums_backward(grad, softmax, stacked)
+    return d_softmax, d_sources.to(stacked.dtype).contiguous()
 
 
 @weighted_sums_backward.register_fake
 def _(grad: Tensor, softmax: Tensor, sources: list[Tensor]) -> tuple[Tensor, Tensor]:
-    tokens, width = sources[0].shape
-    return softmax.new_empty(softmax.shape), sources[0].new_empty(tokens, len(sources), width)
+    return softmax.new_empty(softmax.shape), sources[0].new_empty(len(sources), *sources[0].shape)
 
 
 def _sums_setup(ctx: Any, inputs: tuple[Tensor, list[Tensor]], output: Tensor) -> None:
@@ -80,7 +84,7 @@ def _sums_setup(ctx: Any, inputs: tuple[Tensor, list[Tensor]], output: Tensor) -
 def _sums_grad(ctx: Any, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
     softmax, *sources = ctx.saved_tensors
     d_softmax, d_sources = weighted_sums_backward(grad, softmax, sources)
-    return d_softmax, list(d_sources.unbind(1))
+    return d_softmax, list(d_sources.unbind())
 
 
 weighted_sums.register_autograd(_sums_grad, setup_context=_sums_setup)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,44 +24,6 @@ from torch.autograd.function import once_differentiable
 from dares.ops.depth_mix.interface import exact_dtype
 
 WIDENED_ELEMENTS = 1 << 22
-
-
-# -- score ---------------------------------------------------------------------------------------
-
-
-def score_forward(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """source [N, D], keys [R, D] -> scores [N, R] and 1/rms [N], in the keys' dtype."""
-    exact = source.to(keys.dtype)
-    norm = torch.linalg.vector_norm(exact, dim=-1)
-    inverse_rms = (norm.square() / exact.shape[-1] + eps).rsqrt()
-    return (exact @ keys.T).mul_(inverse_rms.unsqueeze(-1)), inverse_rms
-
-
-def score_backward(
-    grad: Tensor, source: Tensor, keys: Tensor, inverse_rms: Tensor
-) -> tuple[Tensor, Tensor]:
-    """du = p - u (u . p) / (D rms^2) with p = (dZ / rms) K,   dK = (dZ / rms)^T u"""
-    exact = source.to(keys.dtype)
-    scaled = grad * inverse_rms.unsqueeze(-1)
-    push = scaled @ keys
-    along = (exact * push).sum(-1).mul_(inverse_rms.square()).div_(exact.shape[-1])
-    d_source = push.addcmul_(exact, along.unsqueeze(-1), value=-1)
-    return d_source.to(source.dtype), scaled.T @ exact
-
-
-class Score(torch.autograd.Function):
-    """scores [N, R] of a source against the keys."""
-
-    @staticmethod
-    def forward(ctx: Any, source: Tensor, keys: Tensor, eps: float) -> Tensor:
-        scores, inverse_rms = score_forward(source, keys, eps)
-        ctx.save_for_backward(source, keys, inverse_rms)
-        return scores
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        return *score_backward(grad, *ctx.saved_tensors), None
 
 
 # -- the bank ------------------------------------------------------------------------------------
@@ -98,7 +60,7 @@ class Gathered:
 
 
 class Bank:
-    """The sources of one pass in one buffer [N, capacity, D], a token's sources side by side.
+    """The sources of one pass in one buffer [capacity, N, D].
 
     A slot is written once. A pass that would write it again (a fork of the state, or gradient
     checkpointing running a layer a second time) goes on in a copy, from that slot on.
@@ -114,13 +76,13 @@ class Bank:
         if slot == self.count:
             return self
         buffer = torch.empty_like(self.buffer)
-        buffer[:, :slot] = self.buffer[:, :slot]
+        buffer[:slot] = self.buffer[:slot]
         return Bank(buffer, self, slot)
 
     def write(self, source: Tensor) -> Tensor:
         """Copy a source into the next slot, and give that slot."""
         # .data: earlier slots have been saved for the backward, and this does not touch them
-        slot = self.buffer.data[:, self.count]
+        slot = self.buffer.data[self.count]
         slot.copy_(source)
         self.count += 1
         return slot
@@ -133,19 +95,31 @@ class Bank:
         return bank
 
     def gather(self, d_sources: Tensor) -> None:
-        """Add to the gradients of the first n sources: [N, n, D]"""
-        last, bank = d_sources.shape[1], self
+        """Add to the gradients of the first n sources: [n, N, D]"""
+        last, bank = d_sources.shape[0], self
         while last > 0:
             bank = bank.owner(last - 1)
-            bank.gradient.sum()[:, bank.first : last] += d_sources[:, bank.first : last]
+            bank.gradient.sum()[bank.first : last] += d_sources[bank.first : last]
             last = bank.first
 
     def scratch(self) -> Tensor:
         """A [N, D] buffer for products: fresh memory costs more than the product."""
         if self._scratch is None:
-            tokens, _, width = self.buffer.shape
-            self._scratch = self.buffer.new_empty(tokens, width, dtype=exact_dtype(self.buffer))
+            self._scratch = self.buffer.new_empty(
+                self.buffer.shape[1:], dtype=exact_dtype(self.buffer)
+            )
         return self._scratch
+
+
+class Slot(NamedTuple):
+    """A source's place in a bank."""
+
+    bank: Bank
+    number: int
+
+    def gradient(self) -> Tensor:
+        """Where its gradient [N, D] is gathered in this backward pass."""
+        return self.bank.owner(self.number).gradient.sum()[self.number]
 
 
 class Store(torch.autograd.Function):
@@ -163,9 +137,56 @@ class Store(torch.autograd.Function):
         gathered = ctx.bank.gradient
         total = gathered.take() if ctx.slot == ctx.bank.first else gathered.peek()
         if total is not None:
-            slot = total[:, ctx.slot]
-            grad = slot if grad is None else slot + grad
+            grad = total[ctx.slot] if grad is None else total[ctx.slot] + grad
         return None, None if grad is None else grad.to(ctx.dtype)
+
+
+# -- score ---------------------------------------------------------------------------------------
+
+
+def score_forward(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """source [N, D], keys [R, D] -> scores [N, R] and 1/rms [N], in the keys' dtype."""
+    exact = source.to(keys.dtype)
+    norm = torch.linalg.vector_norm(exact, dim=-1)
+    inverse_rms = (norm.square() / exact.shape[-1] + eps).rsqrt()
+    return (exact @ keys.T).mul_(inverse_rms.unsqueeze(-1)), inverse_rms
+
+
+def score_backward(
+    grad: Tensor,
+    source: Tensor,
+    keys: Tensor,
+    scores: Tensor,
+    inverse_rms: Tensor,
+    into: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """du = (dZ / rms) K - u (dZ . Z) / (D rms^2), added to `into`;   dK = (dZ / rms)^T u"""
+    exact = source.to(keys.dtype)
+    scaled = grad * inverse_rms.unsqueeze(-1)
+    along = (grad * scores).sum(-1).mul_(inverse_rms.square()).div_(exact.shape[-1])
+    d_source = scaled @ keys if into is None else into.addmm_(scaled, keys)
+    d_source.addcmul_(exact, along.unsqueeze(-1), value=-1)
+    return d_source, scaled.T @ exact
+
+
+class Score(torch.autograd.Function):
+    """scores [N, R] of a source against the keys; slot is where the source is kept, if it is."""
+
+    @staticmethod
+    def forward(ctx: Any, source: Tensor, keys: Tensor, eps: float, slot: Slot | None) -> Tensor:
+        scores, inverse_rms = score_forward(source, keys, eps)
+        ctx.save_for_backward(source, keys, scores, inverse_rms)
+        ctx.slot = slot
+        return scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        into = ctx.slot.gradient() if ctx.slot and ctx.needs_input_grad[0] else None
+        source, keys, scores, inverse_rms = ctx.saved_tensors
+        d_source, d_keys = score_backward(grad, source, keys, scores, inverse_rms, into)
+        handed_on = None if into is not None else d_source.to(source.dtype)
+        return handed_on, d_keys, None, None
 
 
 # -- softmax over the old sources ----------------------------------------------------------------
@@ -212,27 +233,28 @@ class OldSoftmax(torch.autograd.Function):
 def weighted_sums_forward(softmax: Tensor, sources: Tensor) -> Tensor:
     """sum_i (p_gi - 1/n) u_i for each g, and last sum_i u_i
 
-    softmax [N, G, n], sources [N, n, D] -> sums [N, G + 1, D], in the softmax's dtype.
+    softmax [N, G, n], sources [n, N, D] -> sums [N, G + 1, D], in the softmax's dtype.
     """
-    weights = _with_ones(softmax - 1 / sources.shape[1])
+    weights = _with_ones(softmax - 1 / sources.shape[0])
+    by_token = sources.transpose(0, 1)
     if sources.dtype == weights.dtype:
-        return torch.bmm(weights, sources)
-    blocks = _token_blocks(sources)
-    return torch.cat([torch.bmm(weights[at], sources[at].to(weights.dtype)) for at in blocks])
+        return torch.bmm(weights, by_token)
+    blocks = _token_blocks(by_token)
+    return torch.cat([torch.bmm(weights[at], by_token[at].to(weights.dtype)) for at in blocks])
 
 
 def weighted_sums_backward(grad: Tensor, softmax: Tensor, sources: Tensor) -> tuple[Tensor, Tensor]:
-    """dp_gi = dM_g . u_i,   du_i = sum_g (p_gi - 1/n) dM_g + d(sum)"""
-    weights = _with_ones(softmax - 1 / sources.shape[1])
-    d_sources = torch.bmm(weights.transpose(1, 2), grad)
-    d_mixes = grad[:, :-1]
+    """dp_gi = dM_g . u_i,   du_i = sum_g (p_gi - 1/n) dM_g + d(sum)   [n, N, D]"""
+    weights = _with_ones(softmax - 1 / sources.shape[0])
+    d_sources = torch.bmm(weights.transpose(1, 2), grad).transpose(0, 1)
+    d_mixes, by_token = grad[:, :-1], sources.transpose(0, 1)
     if sources.dtype == weights.dtype:
-        return torch.bmm(d_mixes, sources.transpose(1, 2)), d_sources
-    blocks = _token_blocks(sources)
+        return torch.bmm(d_mixes, by_token.transpose(1, 2)), d_sources
+    blocks = _token_blocks(by_token)
     d_softmax = torch.cat(
-        [torch.bmm(d_mixes[at], sources[at].to(weights.dtype).transpose(1, 2)) for at in blocks]
+        [torch.bmm(d_mixes[at], by_token[at].to(weights.dtype).transpose(1, 2)) for at in blocks]
     )
-    return d_softmax, d_sources.to(sources.dtype)
+    return d_softmax, d_sources
 
 
 def _with_ones(weights: Tensor) -> Tensor:
@@ -286,7 +308,7 @@ class WeightedSums(torch.autograd.Function):
         ctx.sums = weakref.ref(sums)  # a cycle would keep every source alive until collection
         ctx.bank = bank
         sums.node = ctx
-        stacked = bank.buffer[:, : len(sources)]
+        stacked = bank.buffer[: len(sources)]
         ctx.save_for_backward(softmax, stacked)
         value = weighted_sums_forward(softmax, stacked)
         sums.gradient = Gathered(value.shape, value)
@@ -339,7 +361,7 @@ class Site:
     def terms(self, sums: Tensor, running: Tensor | None) -> list[Tensor]:
         """In the order of the coefficients: the router's mix, the plain sum, the young."""
         found = [sums[:, self.column], sums[:, -1]]
-        found += [self.bank.buffer[:, slot] for slot in self.young]
+        found += [self.bank.buffer[slot] for slot in self.young]
         return found if running is None else [*found, running]
 
 
@@ -357,7 +379,7 @@ class Combine(torch.autograd.Function):
         *young: Tensor,
     ) -> Tensor:
         ctx.site, ctx.dtype = site, stream.dtype
-        young_slots = site.bank.buffer[:, site.young.start : site.young.stop]
+        young_slots = site.bank.buffer[site.young.start : site.young.stop]
         kept_sums = sums if site.sums is None else None
         ctx.save_for_backward(coefficients, running, young_slots, kept_sums)
         return combine_forward(stream, site.keep, coefficients, site.terms(sums, running))
@@ -379,8 +401,8 @@ class Combine(torch.autograd.Function):
             d_sums = site.sums.gradient.sum()
             d_sums[:, site.column].addcmul_(exact, columns[0])
             d_sums[:, -1].addcmul_(exact, columns[1])
-        for slot, column in zip(site.young, columns[2:], strict=False):
-            site.bank.owner(slot).gradient.sum()[:, slot].addcmul_(exact, column)
+        for index, column in zip(site.young, columns[2:], strict=False):
+            Slot(site.bank, index).gradient().addcmul_(exact, column)
         d_running = None if running is None else (columns[-1] * exact).to(running.dtype)
         d_stream = grad if site.keep == 1 else grad * site.keep if site.keep else None
         return None, d_stream, d_coefficients, None, d_running, *[None] * len(site.young)
