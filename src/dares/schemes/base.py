@@ -86,7 +86,7 @@ class ResidualScheme(nn.Module):
                 "move the scheme with the model"
             )
         _refuse_non_finite(embeddings)
-        state = self._start(embeddings)
+        state = self._start(embeddings, record=record)
         state.routing = {} if record else None
         return state
 
@@ -144,7 +144,7 @@ class ResidualScheme(nn.Module):
 
     # -- what a scheme fills in ----------------------------------------------------------------
 
-    def _start(self, embeddings: Tensor) -> DepthState:
+    def _start(self, embeddings: Tensor, *, record: bool) -> DepthState:
         return DepthState(stream=embeddings)
 
     def _read(self, state: Any, site: int) -> Tensor:

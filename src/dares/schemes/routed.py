@@ -145,8 +145,8 @@ class RoutedScheme(ResidualScheme):
 
     # -- the four calls ------------------------------------------------------------------------
 
-    def _start(self, embeddings: Tensor) -> RoutedState:
-        bank = self._mixer.start(self.query * self.gain)
+    def _start(self, embeddings: Tensor, *, record: bool) -> RoutedState:
+        bank = self._mixer.start(self.query * self.gain, record=record)
         self._mixer.append(bank, self.sources.first(embeddings), next_router=0)
         return RoutedState(
             stream=embeddings, bank=bank, gates=self.gate.unbind() if self.gated else ()

@@ -53,9 +53,12 @@ class DepthMixer:
 
     def __init__(self, plan: MixPlan) -> None:
         self.plan = plan
+        self.routers = sum(plan.groups)
+        self.group_of = [group for group, size in enumerate(plan.groups) for _ in range(size)]
+        self.first_router = [sum(plan.groups[:group]) for group in range(len(plan.groups))]
 
-    def start(self, keys: Tensor) -> MixState:
-        """An empty bank. keys: [R, D]"""
+    def start(self, keys: Tensor, *, record: bool) -> MixState:
+        """An empty bank. keys: [R, D]; record: will the weights be asked for?"""
         return MixState(keys=keys)
 
     def append(self, state: MixState, source: Tensor, *, next_router: int) -> None:
@@ -83,6 +86,11 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
+
+
+def exact_keys(keys: Tensor) -> Tensor:
+    """The keys in the dtype in which scores are computed."""
+    return keys.to(exact_dtype(keys))
 
 
 def exact_dtype(tensor: Tensor) -> torch.dtype:

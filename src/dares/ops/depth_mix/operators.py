@@ -1,4 +1,4 @@
-"""The products of primitives.py as operators that torch.compile takes whole."""
+"""The large products as operators that torch.compile takes whole, gradients and all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dares.ops.depth_mix import primitives
+from dares.ops.depth_mix import products
 
 
 @torch.library.custom_op("dares::score", mutates_args=())
 def score(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """source [N, D], keys [R, D] -> scores [N, R] and 1/rms [N]"""
-    return primitives.score_forward(source, keys, eps)
+    return products.score(source, keys, eps)
 
 
 @score.register_fake
@@ -27,7 +27,10 @@ def score_backward(
     grad: Tensor, source: Tensor, keys: Tensor, scores: Tensor, inverse_rms: Tensor
 ) -> tuple[Tensor, Tensor]:
     """d source [N, D] and d keys [R, D]"""
-    d_source, d_keys = primitives.score_backward(grad, source, keys, scores, inverse_rms)
+    d_source, d_keys = torch.zeros_like(source, dtype=keys.dtype), torch.zeros_like(keys)
+    products.add_score_gradients(
+        grad, source, keys, scores, inverse_rms, d_source=d_source, d_keys=d_keys
+    )
     return d_source.to(source.dtype), d_keys
 
 
@@ -35,7 +38,7 @@ def score_backward(
 def _(
     grad: Tensor, source: Tensor, keys: Tensor, scores: Tensor, inverse_rms: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return source.new_empty(source.shape), keys.new_empty(keys.shape)
+    return torch.empty_like(source), torch.empty_like(keys)
 
 
 def _score_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -52,23 +55,24 @@ score.register_autograd(_score_grad, setup_context=_score_setup)
 
 @torch.library.custom_op("dares::weighted_sums", mutates_args=())
 def weighted_sums(softmax: Tensor, sources: list[Tensor]) -> Tensor:
-    """softmax [N, G, n], n sources [N, D] -> centred sums and the plain sum [N, G + 1, D]"""
-    return primitives.weighted_sums_forward(softmax, torch.stack(sources))
+    """softmax [n, N, G], n sources [N, D] -> centred sums and the plain sum [N, G + 1, D]"""
+    return products.weighted_sums(softmax, torch.stack(sources))
 
 
 @weighted_sums.register_fake
 def _(softmax: Tensor, sources: list[Tensor]) -> Tensor:
-    return softmax.new_empty(softmax.shape[0], softmax.shape[1] + 1, sources[0].shape[1])
+    _, tokens, routers = softmax.shape
+    return softmax.new_empty(tokens, routers + 1, sources[0].shape[1])
 
 
 @torch.library.custom_op("dares::weighted_sums_backward", mutates_args=())
 def weighted_sums_backward(
     grad: Tensor, softmax: Tensor, sources: list[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """d softmax [N, G, n] and d sources [n, N, D]"""
+    """d softmax [n, N, G] and d sources [n, N, D]"""
     stacked = torch.stack(sources)
-    d_softmax, d_sources = primitives.weighted_sums_backward(grad, softmax, stacked)
-    return d_softmax, d_sources.to(stacked.dtype).contiguous()
+    d_softmax, d_sources = products.weighted_sums_backward(grad, softmax, stacked)
+    return d_softmax.contiguous(), d_sources.to(stacked.dtype).contiguous()
 
 
 @weighted_sums_backward.register_fake

@@ -1,0 +1,120 @@
+"""Grouped depth mixing without side effects: under torch.compile, and where weights are recorded.
+
+The small tensors are left to autograd, the large products are the operators of operators.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dares.ops.depth_mix import operators
+from dares.ops.depth_mix.interface import (
+    DepthMixer,
+    MixState,
+    exact_dtype,
+    exact_keys,
+    without_autocast,
+)
+from dares.ops.depth_mix.products import combine, weigh
+from dares.pytree import TensorState
+
+
+@dataclass
+class FunctionalGroup(TensorState):
+    """What the routers of one group share."""
+
+    index: int
+    old: int  # sources that were finished when the group began
+    softmax: Tensor  # [old, N, G], over the old alone
+    top: Tensor  # [N, G], largest score of an old source
+    total: Tensor  # [N, G], sum over the old of exp(score - top)
+    sums: Tensor  # [N, G + 1, D]: centred mixes of the old, one a router, and their plain sum
+
+
+@dataclass
+class FunctionalState(MixState):
+    """The sources [N, D] with their scores: scores[i] is source i's, [N, routers] by group."""
+
+    scores: list[dict[int, Tensor]] = field(default_factory=list)
+    group: FunctionalGroup | None = None
+
+
+class FunctionalMixer(DepthMixer):
+    """See DepthMixer and grouped.py."""
+
+    def start(self, keys: Tensor, *, record: bool) -> FunctionalState:
+        return FunctionalState(keys=exact_keys(keys))
+
+    def append(self, state: Any, source: Tensor, *, next_router: int) -> None:
+        flat = source.reshape(-1, source.shape[-1])
+        if state.sources:
+            flat = flat.to(state.sources[0].dtype)
+        scores: dict[int, Tensor] = {}
+        if next_router < self.routers:
+            group = self.group_of[next_router]
+            keys = state.keys[self.first_router[group] :].to(exact_dtype(source))
+            with without_autocast(source.device.type):
+                all_scores, _ = operators.score(flat, keys, self.plan.eps)
+            pieces = all_scores.split(self.plan.groups[group:], 1)
+            scores = dict(enumerate(pieces, start=group))
+        state.sources.append(flat)
+        state.scores.append(scores)
+
+    def read(
+        self,
+        state: Any,
+        router: int,
+        stream: Tensor,
+        *,
+        running: Tensor | None,
+        keep: float,
+        scale: float | Tensor,
+        centred: bool,
+        record: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        with without_autocast(stream.device.type):
+            group = self._open(state, self.group_of[router])
+            column = router - self.first_router[group.index]
+            young = state.sources[group.old :]
+            scores = [each[group.index][:, column] for each in state.scores[group.old :]]
+            if running is not None:
+                running = running.reshape(-1, running.shape[-1])
+                keys = state.keys[router : router + 1].to(exact_dtype(running))
+                young = [*young, running]
+                scores.append(operators.score(running, keys, self.plan.eps)[0][:, 0])
+            exponents = self._exponents(group, column, scores)
+            n = group.old + len(young) + self.plan.null
+            weights, coefficients = weigh(exponents, group.old, len(young), n, centred=centred)
+            terms = [group.sums[:, column], group.sums[:, -1], *young]
+            flat = stream.reshape(-1, stream.shape[-1])
+            read = combine(flat, keep, scale * coefficients, terms).view(stream.shape)
+            if not record:
+                return read, None
+            old = weights[:, :1] * group.softmax[:, :, column].T
+            routing = torch.cat([old, weights[:, 1:]], -1)
+        return read, routing.view(*stream.shape[:-1], -1)
+
+    def _open(self, state: FunctionalState, index: int) -> FunctionalGroup:
+        """The group a router belongs to; its old sources are summed when its first router reads."""
+        if state.group is None or state.group.index != index:
+            scores = torch.stack([each[index] for each in state.scores])  # [old, N, G]
+            top = scores.detach().amax(0)
+            exponents = (scores - top).exp()
+            total = exponents.sum(0)
+            softmax = exponents / total
+            sums = operators.weighted_sums(softmax, list(state.sources))
+            old = len(state.sources)
+            state.group = FunctionalGroup(index, old, softmax, top, total, sums)
+        return state.group
+
+    def _exponents(self, group: FunctionalGroup, column: int, young: list[Tensor]) -> Tensor:
+        """exp(score - highest) [N, 1 + young (+ 1)], the old sources' together"""
+        top = group.top[:, column]
+        logits = torch.stack([top, *young, *[torch.zeros_like(top)] * self.plan.null], -1)
+        exponents = (logits - logits.detach().amax(-1, keepdim=True)).exp()
+        old = exponents[:, :1] * group.total[:, column : column + 1]
+        return torch.cat([old, exponents[:, 1:]], -1)

@@ -1,0 +1,460 @@
+"""Grouped depth mixing for eager mode: gradients by hand, gathered where the sources are.
+
+Four kinds of nodes, each with the formula of its gradient:
+
+    Begin      the routers' keys
+    Store      a source: copied into the tape, scored against all later routers at once
+    OpenGroup  the old sources' softmax and sums, for all routers of a group
+    Read       a site's read: two of the sums, the young sources, the running one
+
+The nodes hand each other no gradients for keys, sources, scores and sums, only the order: each adds
+its part to the tape in place, and the node that owns a thing takes the sum, since autograd runs it
+last. So a gradient is written where it is needed, not passed from site to site.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dares.ops.depth_mix import products
+from dares.ops.depth_mix.interface import (
+    DepthMixer,
+    MixState,
+    exact_dtype,
+    exact_keys,
+    without_autocast,
+)
+
+
+class Gathered:
+    """A gradient that many nodes of one backward pass add to.
+
+    A pass is known by autograd's number of it, so that one that stopped on its way leaves nothing
+    behind for the next.
+    """
+
+    def __init__(self, shape: Sequence[int], like: Tensor) -> None:
+        self._shape, self._dtype, self._device = shape, like.dtype, like.device
+        self._pass = -1
+        self._sum: Tensor | None = None
+
+    def sum(self) -> Tensor:
+        """This pass's sum so far, to add to."""
+        if self._sum is None or self._pass != torch._C._current_graph_task_id():
+            self._sum = torch.zeros(self._shape, dtype=self._dtype, device=self._device)
+            self._pass = torch._C._current_graph_task_id()
+        return self._sum
+
+    def peek(self) -> Tensor | None:
+        """This pass's sum; None if nothing was added."""
+        return self._sum if self._pass == torch._C._current_graph_task_id() else None
+
+    def take(self) -> Tensor | None:
+        """The same for the last time in this pass."""
+        value, self._sum = self.peek(), None
+        return value
+
+
+class Tape:
+    """The sources of one pass [capacity, N, D] and their scores [capacity, N, R], slot by slot.
+
+    A slot is written once. A pass that would write it again (a fork of the state, or gradient
+    checkpointing running a layer a second time) goes on in a copy, from that slot on.
+    """
+
+    def __init__(self, keys: Tensor, sources: Tensor, parent: Tape | None = None) -> None:
+        capacity, tokens, _ = sources.shape
+        self.keys, self.sources, self.parent = keys, sources, parent
+        self.scores = keys.new_empty(capacity, tokens, len(keys))
+        self.inverse_rms = keys.new_empty(capacity, tokens)
+        self.first = self.count = 0
+        self.d_sources = Gathered(sources.shape, keys)
+        self.d_scores = Gathered(self.scores.shape, keys)
+        self.d_keys = parent.d_keys if parent else Gathered(keys.shape, keys)
+        self._scratch: Tensor | None = None
+
+    def branch(self, slot: int) -> Tape:
+        """The tape to write that slot in."""
+        if slot == self.count:
+            return self
+        other = Tape(self.keys, torch.empty_like(self.sources), self)
+        for name in ("sources", "scores", "inverse_rms"):
+            getattr(other, name)[:slot] = getattr(self, name)[:slot]
+        other.first = other.count = slot
+        return other
+
+    def owners(self, first: int, last: int) -> list[tuple[Tape, slice]]:
+        """The tapes in which those slots were first written, where their gradients are gathered."""
+        tape, found = self, []
+        while last > first:
+            while last <= tape.first and tape.parent is not None:
+                tape = tape.parent
+            start = max(first, tape.first)
+            found.append((tape, slice(start, last)))
+            last = start
+        return found
+
+    def scratch(self) -> Tensor:
+        """A [N, D] buffer for products: fresh memory costs more than the product."""
+        if self._scratch is None:
+            self._scratch = self.keys.new_empty(self.sources.shape[1:])
+        return self._scratch
+
+
+class Begin(torch.autograd.Function):
+    """keys [R, D]: their gradient is what sources and reads have gathered."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, keys: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.tape = tape
+        return keys.view_as(keys)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: None) -> tuple[None, Tensor | None]:
+        return None, ctx.tape.d_keys.take()
+
+
+class Store(torch.autograd.Function):
+    """Copy a source [N, D] into the tape; Z = u K^T / rms(u) for the routers from `router` on.
+
+    du = gathered + (dZ / rms) K - u (dZ . Z) / (D rms^2),   dK += (dZ / rms)^T u
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, tape: Tape, router: int, eps: float, keys: Tensor, source: Tensor
+    ) -> Tensor:
+        ctx.set_materialize_grads(False)
+        slot = tape.count
+        tape.count += 1
+        ctx.tape, ctx.slot, ctx.router, ctx.dtype = tape, slot, router, source.dtype
+        # .data: earlier slots have been saved for the backward, and this does not touch them
+        kept = tape.sources.data[slot]
+        kept.copy_(source)
+        if router < len(tape.keys):
+            scores, inverse_rms = products.score(source, tape.keys[router:], eps)
+            tape.scores.data[slot, :, router:] = scores
+            tape.inverse_rms.data[slot] = inverse_rms
+        ctx.save_for_backward(kept, tape.scores.data[slot, :, router:], tape.inverse_rms[slot])
+        return kept.view_as(kept)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: None) -> tuple[Any, ...]:
+        tape, last = ctx.tape, ctx.slot == ctx.tape.first
+        d_sources, d_scores = tape.d_sources.peek(), tape.d_scores.peek()
+        if last:  # autograd comes here last of all the tape's sources
+            tape.d_sources.take(), tape.d_scores.take()
+        if d_scores is not None:
+            d_sources = tape.d_sources.sum() if d_sources is None else d_sources
+            source, scores, inverse_rms = ctx.saved_tensors
+            products.add_score_gradients(
+                d_scores[ctx.slot, :, ctx.router :],
+                source,
+                tape.keys[ctx.router :],
+                scores,
+                inverse_rms,
+                d_source=d_sources[ctx.slot],
+                d_keys=tape.d_keys.sum()[ctx.router :],
+            )
+        d_source = None if d_sources is None else d_sources[ctx.slot].to(ctx.dtype)
+        return None, None, None, None, d_source
+
+
+class OldSources:
+    """What a group's routers share: softmax and sums over the sources finished when it began.
+
+    The sums are as large as the group's own sources, so they are not kept for the backward: the
+    first site that asks makes them again, and OpenGroup's backward, which comes after all sites,
+    drops them.
+    """
+
+    def __init__(self, index: int, count: int, routers: slice) -> None:
+        self.index, self.count, self.routers = index, count, routers
+        self.top: Tensor
+        self.total: Tensor
+        self.sums: Tensor  # [N, G + 1, D]: centred mixes, one a router, and the plain sum
+        self.d_sums: Gathered
+        self.d_total: Gathered
+        self.node: Any = None
+        self._saved: tuple[Tensor, ...] | None = None
+        self._again: Tensor | None = None
+
+    def saved(self) -> tuple[Tensor, ...]:
+        """What OpenGroup saved; unpacked once, since checkpointing allows no more."""
+        if self._saved is None:
+            self._saved = self.node.saved_tensors
+        return self._saved
+
+    def softmax(self) -> Tensor:
+        """[old, N, G], from the scores"""
+        scores, _, top, total = self.saved()
+        return (scores - top).exp_().div_(total)
+
+    def sums_again(self) -> Tensor:
+        """The sums, made once a backward."""
+        if self._again is None:
+            self._again = products.weighted_sums(self.softmax(), self.saved()[1])
+        return self._again
+
+    def drop(self) -> None:
+        """Forget what was unpacked and made again."""
+        self._saved = self._again = None
+
+
+class OpenGroup(torch.autograd.Function):
+    """p_g = softmax_i(Z_gi),   M_g = sum_i (p_gi - 1/n) u_i,   and sum_i u_i
+
+    dz_gi = p_gi (dp_gi - sum_j p_gj dp_gj + total_g dtotal_g)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, old: OldSources, *sources: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.tape, ctx.old = tape, weakref.ref(old)  # a cycle would keep all alive until collection
+        scores = tape.scores[: old.count, :, old.routers]
+        kept = tape.sources[: old.count]
+        softmax, old.top, old.total = products.softmax_over_old(scores)
+        sums = products.weighted_sums(softmax, kept)
+        old.d_sums, old.d_total = Gathered(sums.shape, sums), Gathered(old.total.shape, sums)
+        old.node = ctx
+        ctx.save_for_backward(scores, kept, old.top, old.total)
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: None) -> tuple[Any, ...]:
+        old, nothing = ctx.old(), [None] * len(ctx.needs_input_grad)
+        d_sums = old.d_sums.take() if old is not None else None
+        if d_sums is None:
+            return tuple(nothing)
+        softmax, (_, kept, _, total) = old.softmax(), old.saved()
+        d_softmax, d_sources = products.weighted_sums_backward(d_sums, softmax, kept)
+        common = old.d_total.take() * total - (softmax * d_softmax).sum(0)
+        d_scores = d_softmax.add_(common).mul_(softmax)
+        old.drop()
+        for tape, slots in ctx.tape.owners(0, old.count):
+            tape.d_sources.sum()[slots] += d_sources[slots]
+            tape.d_scores.sum()[slots, :, old.routers] += d_scores[slots]
+        return tuple(nothing)
+
+
+@dataclass
+class Site:
+    """One read: who reads, and by which rule."""
+
+    tape: Tape
+    old: OldSources
+    router: int
+    young: range  # slots
+    eps: float
+    null: bool
+    keep: float
+    scale: float  # times the gate, if there is one
+    centred: bool
+
+    @property
+    def column(self) -> int:
+        """The router's place in its group."""
+        return self.router - self.old.routers.start
+
+    def terms(self, sums: Tensor, running: Tensor | None) -> list[Tensor]:
+        """In the order of the coefficients: the router's mix, the plain sum, the young."""
+        found = [sums[:, self.column], sums[:, -1]]
+        found += [self.tape.sources[slot] for slot in self.young]
+        return found if running is None else [*found, running]
+
+
+class Read(torch.autograd.Function):
+    """r = keep * h + s (w M_g + b sum_old + sum_young c_j u_j),  weights and coefficients: `weigh`
+
+    With d the gradient of the coefficients (dr . term, times s), dw = d_mix + d_sum / n_old, and
+    delta = w dw + sum_j a_j d_j:   dz_j = a_j (d_j - delta),   dtotal = w (dw - delta) / total.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        site: Site,
+        stream: Tensor,
+        running: Tensor | None,
+        gate: Tensor | None,
+        sums: Tensor,
+        *young: Tensor,
+    ) -> Tensor:
+        tape, old, column = site.tape, site.old, site.column
+        logits = [old.top[:, column : column + 1]]
+        if site.young:
+            slots = slice(site.young.start, site.young.stop)
+            logits.append(tape.scores[slots, :, site.router].T)
+        key, inverse_rms, terms = tape.keys[site.router], None, len(site.young)
+        if running is not None:
+            score, inverse_rms = products.score(running, key.unsqueeze(0), site.eps)
+            logits.append(score)
+            terms += 1
+        if site.null:
+            logits.append(torch.zeros_like(logits[0]))
+        joined = torch.cat(logits, -1)
+        exponents = (joined - joined.amax(-1, keepdim=True)).exp_()
+        exponents[:, :1] *= old.total[:, column : column + 1]
+        n = old.count + terms + site.null
+        weights, coefficients = products.weigh(exponents, old.count, terms, n, centred=site.centred)
+        scaled = coefficients * (site.scale if gate is None else gate)
+        ctx.site = site
+        ctx.save_for_backward(
+            weights,
+            coefficients,
+            gate,
+            running,
+            inverse_rms,
+            None if running is None else score,
+            None if old.node is not None else sums,
+        )
+        return products.combine(stream, site.keep, scaled, site.terms(sums, running))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        site: Site = ctx.site
+        weights, coefficients, gate, running, inverse_rms, score, sums = ctx.saved_tensors
+        tape, old, column = site.tape, site.old, site.column
+        exact = grad.to(coefficients.dtype)
+        d_coefficients = _dots(
+            exact, site.terms(old.sums_again() if sums is None else sums, running), tape.scratch()
+        )
+        d_gate = None if gate is None else (d_coefficients * coefficients).sum().to(gate.dtype)
+        scale = site.scale if gate is None else gate
+        scaled, d = (coefficients * scale).unsqueeze(-1), d_coefficients.mul_(scale)
+
+        young, terms = len(site.young), d.shape[-1] - 2
+        w, a = weights[:, :1], weights[:, 1 : 1 + terms]
+        d_w = d[:, :1] + d[:, 1:2] / old.count
+        delta = w * d_w + (a * d[:, 2:]).sum(-1, keepdim=True)
+        d_scores = a * (d[:, 2:] - delta)
+
+        if sums is None:
+            d_sums = old.d_sums.sum()
+            d_sums[:, column].addcmul_(exact, scaled[:, 0])
+            d_sums[:, -1].addcmul_(exact, scaled[:, 1])
+            total = old.total[:, column : column + 1]
+            old.d_total.sum()[:, column : column + 1] += w * (d_w - delta) / total
+        first = site.young.start
+        for owner, slots in tape.owners(first, first + young):
+            part = slice(slots.start - first, slots.stop - first)
+            owner.d_scores.sum()[slots, :, site.router] += d_scores[:, part].T
+            for slot in range(slots.start, slots.stop):
+                owner.d_sources.sum()[slot].addcmul_(exact, scaled[:, 2 + slot - first])
+        d_running = None
+        if running is not None:
+            d_running = exact * scaled[:, -1]
+            products.add_score_gradients(
+                d_scores[:, -1:],
+                running,
+                tape.keys[site.router : site.router + 1],
+                score,
+                inverse_rms,
+                d_source=d_running,
+                d_keys=tape.d_keys.sum()[site.router : site.router + 1],
+            )
+            d_running = d_running.to(running.dtype)
+        d_stream = grad if site.keep == 1 else grad * site.keep if site.keep else None
+        return None, d_stream, d_running, d_gate, None, *[None] * young
+
+
+def _dots(grad: Tensor, terms: list[Tensor], scratch: Tensor) -> Tensor:
+    """grad . term for each term: [N, k]"""
+    dots = grad.new_empty(len(terms), grad.shape[0])
+    for dot, term in zip(dots, terms, strict=True):
+        torch.sum(torch.mul(grad, term, out=scratch), -1, out=dot)
+    return dots.T
+
+
+# -- the mixer -----------------------------------------------------------------------------------
+
+
+class Kept(list):
+    """A list that is no pytree: its tensors pass no border of a layer.
+
+    Their gradients are gathered on the tape, so FSDP, say, need not carry them from layer to layer.
+    """
+
+
+@dataclass
+class GatheredState(MixState):
+    """The nodes of the sources, and the tape that holds what they stand for."""
+
+    tape: Tape | None = None
+    old: OldSources | None = None
+
+
+class GatheredMixer(DepthMixer):
+    """See DepthMixer and grouped.py."""
+
+    def start(self, keys: Tensor, *, record: bool) -> GatheredState:
+        return GatheredState(keys=exact_keys(keys), sources=Kept())
+
+    def append(self, state: Any, source: Tensor, *, next_router: int) -> None:
+        flat = source.reshape(-1, source.shape[-1])
+        if state.tape is None:
+            state.keys = state.keys.to(exact_dtype(source))
+            kept = flat.new_empty(self.plan.sources, *flat.shape)
+            state.tape = Tape(state.keys.detach(), kept)
+            state.keys = Begin.apply(state.tape, state.keys)
+        state.tape = state.tape.branch(len(state.sources))
+        with without_autocast(source.device.type):
+            node = Store.apply(state.tape, next_router, self.plan.eps, state.keys, flat)
+        state.sources.append(node)
+
+    def read(
+        self,
+        state: Any,
+        router: int,
+        stream: Tensor,
+        *,
+        running: Tensor | None,
+        keep: float,
+        scale: float | Tensor,
+        centred: bool,
+        record: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        gate = scale if isinstance(scale, Tensor) else None
+        with without_autocast(stream.device.type):
+            old = self._open(state, self.group_of[router])
+            site = Site(
+                tape=state.tape,
+                old=old,
+                router=router,
+                young=range(old.count, len(state.sources)),
+                eps=self.plan.eps,
+                null=self.plan.null,
+                keep=keep,
+                scale=1.0 if gate is not None else scale,
+                centred=centred,
+            )
+            if running is not None:
+                running = running.reshape(-1, running.shape[-1])
+            flat = stream.reshape(-1, stream.shape[-1])
+            young = state.sources[old.count :]
+            read = Read.apply(site, flat, running, gate, old.sums, *young)
+        return read.view(stream.shape), None
+
+    def _open(self, state: GatheredState, index: int) -> OldSources:
+        """The group a router belongs to; its old sources are summed when its first router reads."""
+        if state.old is None or state.old.index != index:
+            first = self.first_router[index]
+            routers = slice(first, first + self.plan.groups[index])
+            old = OldSources(index, len(state.sources), routers)
+            old.sums = OpenGroup.apply(state.tape, old, *state.sources)
+            if not old.sums.requires_grad:
+                old.node = None  # it has saved nothing to make the sums from
+            state.old = old
+        return state.old
