@@ -31,6 +31,7 @@ from dares.ops.depth_mix.interface import (
     exact_keys,
     without_autocast,
 )
+from dares.ops.workspace import Lease
 
 
 class Gathered:
@@ -43,23 +44,25 @@ class Gathered:
     def __init__(self, shape: Sequence[int], like: Tensor) -> None:
         self._shape, self._dtype, self._device = shape, like.dtype, like.device
         self._pass = -1
-        self._sum: Tensor | None = None
+        self._lease: Lease | None = None
 
     def sum(self) -> Tensor:
         """This pass's sum so far, to add to."""
-        if self._sum is None or self._pass != torch._C._current_graph_task_id():
-            self._sum = torch.zeros(self._shape, dtype=self._dtype, device=self._device)
+        if self._lease is None or self._pass != torch._C._current_graph_task_id():
+            self._lease = Lease(self._shape, self._dtype, self._device)
+            self._lease.tensor.zero_()
             self._pass = torch._C._current_graph_task_id()
-        return self._sum
+        return self._lease.tensor
 
     def peek(self) -> Tensor | None:
         """This pass's sum; None if nothing was added."""
-        return self._sum if self._pass == torch._C._current_graph_task_id() else None
+        if self._lease is None or self._pass != torch._C._current_graph_task_id():
+            return None
+        return self._lease.tensor
 
-    def take(self) -> Tensor | None:
-        """The same for the last time in this pass."""
-        value, self._sum = self.peek(), None
-        return value
+    def drop(self) -> None:
+        """The sum has been used."""
+        self._lease = None
 
 
 class Tape:
@@ -69,22 +72,28 @@ class Tape:
     checkpointing running a layer a second time) goes on in a copy, from that slot on.
     """
 
-    def __init__(self, keys: Tensor, sources: Tensor, parent: Tape | None = None) -> None:
-        capacity, tokens, _ = sources.shape
-        self.keys, self.sources, self.parent = keys, sources, parent
-        self.scores = keys.new_empty(capacity, tokens, len(keys))
+    def __init__(
+        self, keys: Tensor, shape: Sequence[int], dtype: torch.dtype, parent: Tape | None = None
+    ) -> None:
+        capacity, tokens, _ = shape
+        self.keys, self.parent = keys, parent
+        self._leases = (
+            Lease(shape, dtype, keys.device),
+            Lease((capacity, tokens, len(keys)), keys.dtype, keys.device),
+        )
+        self.sources, self.scores = (lease.tensor for lease in self._leases)
         self.inverse_rms = keys.new_empty(capacity, tokens)
         self.first = self.count = 0
-        self.d_sources = Gathered(sources.shape, keys)
+        self.d_sources = Gathered(shape, keys)
         self.d_scores = Gathered(self.scores.shape, keys)
-        self.d_keys = parent.d_keys if parent else Gathered(keys.shape, keys)
+        self.d_keys: Gathered = parent.d_keys if parent else Gathered(keys.shape, keys)
         self._scratch: Tensor | None = None
 
     def branch(self, slot: int) -> Tape:
         """The tape to write that slot in."""
         if slot == self.count:
             return self
-        other = Tape(self.keys, torch.empty_like(self.sources), self)
+        other = Tape(self.keys, self.sources.shape, self.sources.dtype, self)
         for name in ("sources", "scores", "inverse_rms"):
             getattr(other, name)[:slot] = getattr(self, name)[:slot]
         other.first = other.count = slot
@@ -120,7 +129,8 @@ class Begin(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: None) -> tuple[None, Tensor | None]:
-        return None, ctx.tape.d_keys.take()
+        gathered = ctx.tape.d_keys.peek()
+        return None, None if gathered is None else gathered.clone()
 
 
 class Store(torch.autograd.Function):
@@ -150,24 +160,23 @@ class Store(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: None) -> tuple[Any, ...]:
-        tape, last = ctx.tape, ctx.slot == ctx.tape.first
-        d_sources, d_scores = tape.d_sources.peek(), tape.d_scores.peek()
-        if last:  # autograd comes here last of all the tape's sources
-            tape.d_sources.take(), tape.d_scores.take()
-        if d_scores is not None:
-            d_sources = tape.d_sources.sum() if d_sources is None else d_sources
-            source, scores, inverse_rms = ctx.saved_tensors
-            products.add_score_gradients(
-                d_scores[ctx.slot, :, ctx.router :],
-                source,
-                tape.keys[ctx.router :],
-                scores,
-                inverse_rms,
-                d_source=d_sources[ctx.slot],
-                d_keys=tape.d_keys.sum()[ctx.router :],
-            )
-        d_source = None if d_sources is None else d_sources[ctx.slot].to(ctx.dtype)
-        return None, None, None, None, d_source
+        tape, slot, router = ctx.tape, ctx.slot, ctx.router
+        if tape.d_sources.peek() is None:
+            return None, None, None, None, None
+        source, scores, inverse_rms = ctx.saved_tensors
+        d_source = products.score_gradients(
+            tape.d_scores.sum()[slot, :, router:],
+            source,
+            tape.keys[router:],
+            scores,
+            inverse_rms,
+            d_source=tape.d_sources.sum()[slot],
+            d_keys=tape.d_keys.sum()[router:],
+        )
+        if slot == tape.first:  # autograd comes here last of all the tape's sources
+            tape.d_sources.drop()
+            tape.d_scores.drop()
+        return None, None, None, None, d_source.to(ctx.dtype)
 
 
 class OldSources:
@@ -187,7 +196,7 @@ class OldSources:
         self.d_total: Gathered
         self.node: Any = None
         self._saved: tuple[Tensor, ...] | None = None
-        self._again: Tensor | None = None
+        self._again: Lease | None = None
 
     def saved(self) -> tuple[Tensor, ...]:
         """What OpenGroup saved; unpacked once, since checkpointing allows no more."""
@@ -203,12 +212,15 @@ class OldSources:
     def sums_again(self) -> Tensor:
         """The sums, made once a backward."""
         if self._again is None:
-            self._again = products.weighted_sums(self.softmax(), self.saved()[1])
-        return self._again
+            self._again = Lease(self.sums.shape, self.sums.dtype, self.sums.device)
+            products.weighted_sums(self.softmax(), self.saved()[1], out=self._again.tensor)
+        return self._again.tensor
 
     def drop(self) -> None:
-        """Forget what was unpacked and made again."""
+        """Forget what was unpacked, made again and gathered."""
         self._saved = self._again = None
+        self.d_sums.drop()
+        self.d_total.drop()
 
 
 class OpenGroup(torch.autograd.Function):
@@ -234,17 +246,22 @@ class OpenGroup(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, _: None) -> tuple[Any, ...]:
         old, nothing = ctx.old(), [None] * len(ctx.needs_input_grad)
-        d_sums = old.d_sums.take() if old is not None else None
+        d_sums = old.d_sums.peek() if old is not None else None
         if d_sums is None:
             return tuple(nothing)
         softmax, (_, kept, _, total) = old.softmax(), old.saved()
-        d_softmax, d_sources = products.weighted_sums_backward(d_sums, softmax, kept)
-        common = old.d_total.take() * total - (softmax * d_softmax).sum(0)
+        owners = ctx.tape.owners(0, old.count)
+        d_sources = ctx.tape.d_sources.sum()[: old.count]
+        if len(owners) > 1:  # a fork: the older slots' gradients belong to the tape it came from
+            d_sources = torch.zeros_like(d_sources)
+        d_softmax = products.weighted_sums_gradients(d_sums, softmax, kept, d_sources=d_sources)
+        common = old.d_total.sum() * total - (softmax * d_softmax).sum(0)
         d_scores = d_softmax.add_(common).mul_(softmax)
-        old.drop()
-        for tape, slots in ctx.tape.owners(0, old.count):
-            tape.d_sources.sum()[slots] += d_sources[slots]
+        for tape, slots in owners:
+            if len(owners) > 1:
+                tape.d_sources.sum()[slots] += d_sources[slots]
             tape.d_scores.sum()[slots, :, old.routers] += d_scores[slots]
+        old.drop()
         return tuple(nothing)
 
 
@@ -356,7 +373,7 @@ class Read(torch.autograd.Function):
         d_running = None
         if running is not None:
             d_running = exact * scaled[:, -1]
-            products.add_score_gradients(
+            d_running = products.score_gradients(
                 d_scores[:, -1:],
                 running,
                 tape.keys[site.router : site.router + 1],
@@ -406,8 +423,8 @@ class GatheredMixer(DepthMixer):
         flat = source.reshape(-1, source.shape[-1])
         if state.tape is None:
             state.keys = state.keys.to(exact_dtype(source))
-            kept = flat.new_empty(self.plan.sources, *flat.shape)
-            state.tape = Tape(state.keys.detach(), kept)
+            shape = (self.plan.sources, *flat.shape)
+            state.tape = Tape(state.keys.detach(), shape, flat.dtype)
             state.keys = Begin.apply(state.tape, state.keys)
         state.tape = state.tape.branch(len(state.sources))
         with without_autocast(source.device.type):
@@ -437,7 +454,7 @@ class GatheredMixer(DepthMixer):
                 eps=self.plan.eps,
                 null=self.plan.null,
                 keep=keep,
-                scale=1.0 if gate is not None else scale,
+                scale=1.0 if isinstance(scale, Tensor) else scale,
                 centred=centred,
             )
             if running is not None:

@@ -28,7 +28,7 @@ def score_backward(
 ) -> tuple[Tensor, Tensor]:
     """d source [N, D] and d keys [R, D]"""
     d_source, d_keys = torch.zeros_like(source, dtype=keys.dtype), torch.zeros_like(keys)
-    products.add_score_gradients(
+    d_source = products.score_gradients(
         grad, source, keys, scores, inverse_rms, d_source=d_source, d_keys=d_keys
     )
     return d_source.to(source.dtype), d_keys
@@ -71,8 +71,9 @@ def weighted_sums_backward(
 ) -> tuple[Tensor, Tensor]:
     """d softmax [n, N, G] and d sources [n, N, D]"""
     stacked = torch.stack(sources)
-    d_softmax, d_sources = products.weighted_sums_backward(grad, softmax, stacked)
-    return d_softmax.contiguous(), d_sources.to(stacked.dtype).contiguous()
+    d_sources = torch.zeros_like(stacked, dtype=softmax.dtype)
+    d_softmax = products.weighted_sums_gradients(grad, softmax, stacked, d_sources=d_sources)
+    return d_softmax, d_sources.to(stacked.dtype)
 
 
 @weighted_sums_backward.register_fake

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-WIDENED_ELEMENTS = 1 << 22
+BLOCK_ELEMENTS = 1 << 19
 
 
 def score(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -21,7 +21,7 @@ def score(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return (exact @ keys.T).mul_(inverse_rms.unsqueeze(-1)), inverse_rms
 
 
-def add_score_gradients(
+def score_gradients(
     d_scores: Tensor,
     source: Tensor,
     keys: Tensor,
@@ -30,14 +30,13 @@ def add_score_gradients(
     *,
     d_source: Tensor,
     d_keys: Tensor,
-) -> None:
-    """du += (dZ / rms) K - u (dZ . Z) / (D rms^2),   dK += (dZ / rms)^T u"""
+) -> Tensor:
+    """du = d_source + (dZ / rms) K - u (dZ . Z) / (D rms^2);   d_keys += (dZ / rms)^T u"""
     exact = source.to(keys.dtype)
     scaled = d_scores * inverse_rms.unsqueeze(-1)
     along = (d_scores * scores).sum(-1).mul_(inverse_rms.square()).div_(exact.shape[-1])
-    d_source.addmm_(scaled, keys)
-    d_source.addcmul_(exact, along.unsqueeze(-1), value=-1)
     d_keys.addmm_(scaled.T, exact)
+    return torch.addmm(d_source, scaled, keys).addcmul_(exact, along.unsqueeze(-1), value=-1)
 
 
 def softmax_over_old(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -48,33 +47,36 @@ def softmax_over_old(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return exponents.div_(total), top, total
 
 
-def weighted_sums(softmax: Tensor, sources: Tensor) -> Tensor:
+def weighted_sums(softmax: Tensor, sources: Tensor, out: Tensor | None = None) -> Tensor:
     """M_g = sum_i (p_gi - 1/n) u_i for each g, and last sum_i u_i
 
     softmax [n, N, G], sources [n, N, D] -> [N, G + 1, D], in the softmax's dtype.
     """
     weights, by_token = _sum_weights(softmax), sources.transpose(0, 1)
+    tokens, routers, _ = weights.shape
+    if out is None:
+        out = weights.new_empty(tokens, routers, sources.shape[-1])
     if sources.dtype == weights.dtype:
-        return torch.bmm(weights, by_token)
-    blocks = _token_blocks(by_token)
-    return torch.cat([torch.bmm(weights[at], by_token[at].to(weights.dtype)) for at in blocks])
+        return torch.bmm(weights, by_token, out=out)
+    for at in _token_blocks(by_token):
+        torch.bmm(weights[at], by_token[at].to(weights.dtype), out=out[at])
+    return out
 
 
-def weighted_sums_backward(
-    d_sums: Tensor, softmax: Tensor, sources: Tensor
-) -> tuple[Tensor, Tensor]:
-    """dp_gi = dM_g . u_i [n, N, G],   du_i = sum_g (p_gi - 1/n) dM_g + d(sum) [n, N, D]"""
+def weighted_sums_gradients(
+    d_sums: Tensor, softmax: Tensor, sources: Tensor, *, d_sources: Tensor
+) -> Tensor:
+    """dp_gi = dM_g . u_i [n, N, G];   du_i += sum_g (p_gi - 1/n) dM_g + d(sum) [n, N, D]
+
+    A few tokens at a time, so that what is in between stays in a core's cache.
+    """
     weights, by_token = _sum_weights(softmax), sources.transpose(0, 1)
-    d_sources = torch.bmm(weights.transpose(1, 2), d_sums).transpose(0, 1)
-    d_mixes = d_sums[:, :-1].transpose(1, 2)
-    if sources.dtype == weights.dtype:
-        d_softmax = torch.bmm(by_token, d_mixes)
-    else:
-        blocks = _token_blocks(by_token)
-        d_softmax = torch.cat(
-            [torch.bmm(by_token[at].to(weights.dtype), d_mixes[at]) for at in blocks]
-        )
-    return d_softmax.transpose(0, 1), d_sources
+    d_softmax = torch.empty_like(softmax)
+    for at in _token_blocks(by_token):
+        grad, exact = d_sums[at], by_token[at].to(weights.dtype)
+        d_softmax[:, at] = torch.bmm(exact, grad[:, :-1].transpose(1, 2)).transpose(0, 1)
+        d_sources[:, at] += torch.bmm(weights[at].transpose(1, 2), grad).transpose(0, 1)
+    return d_softmax
 
 
 def _sum_weights(softmax: Tensor) -> Tensor:
@@ -84,9 +86,8 @@ def _sum_weights(softmax: Tensor) -> Tensor:
 
 
 def _token_blocks(by_token: Tensor) -> list[slice]:
-    """Half-precision sources are widened a few tokens at a time, never the whole bank at once."""
     tokens, n, width = by_token.shape
-    step = max(1, WIDENED_ELEMENTS // (n * width))
+    step = max(1, BLOCK_ELEMENTS // (n * width))
     return [slice(first, first + step) for first in range(0, tokens, step)]
 
 
