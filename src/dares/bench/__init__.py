@@ -1,0 +1,1 @@
+"""What `dares bench` measures: always ratios, taken in one process with interleaved repeats."""
