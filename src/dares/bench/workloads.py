@@ -74,8 +74,9 @@ def depth_pass(
     mixing = build_scheme(
         scheme_config(scheme, shape.layers), width=shape.width, sites=sites, backend=backend
     )
-    if hasattr(mixing, "query"):
-        torch.nn.init.normal_(mixing.query, std=0.1)
+    for name, parameter in mixing.named_parameters():
+        if name == "query":
+            torch.nn.init.normal_(parameter, std=0.1)
     size = (shape.batch, shape.tokens, shape.width)
     embeddings = torch.randn(size, requires_grad=True)
     deltas = [torch.randn(size, requires_grad=True) for _ in range(sites)]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -191,8 +191,7 @@ class OldSources:
         self.index, self.count, self.routers = index, count, routers
         self.top: Tensor
         self.total: Tensor
-        self.sums: Tensor  # [N, G + 1, D]: centred mixes, one a router, and the plain sum
-        self.d_sums: Gathered
+        self.d_sums: Gathered  # [G + 1, N, D]: of the centred mixes, one a router, and the sum
         self.d_total: Gathered
         self.node: Any = None
         self._saved: tuple[Tensor, ...] | None = None
@@ -212,8 +211,10 @@ class OldSources:
     def sums_again(self) -> Tensor:
         """The sums, made once a backward."""
         if self._again is None:
-            self._again = Lease(self.sums.shape, self.sums.dtype, self.sums.device)
-            products.weighted_sums(self.softmax(), self.saved()[1], out=self._again.tensor)
+            softmax, (_, kept, *_) = self.softmax(), self.saved()
+            shape = (kept.shape[1], softmax.shape[-1] + 1, kept.shape[2])
+            self._again = Lease(shape, softmax.dtype, softmax.device)
+            products.weighted_sums(softmax, kept, out=self._again.tensor)
         return self._again.tensor
 
     def drop(self) -> None:
@@ -237,7 +238,9 @@ class OpenGroup(torch.autograd.Function):
         kept = tape.sources[: old.count]
         softmax, old.top, old.total = products.softmax_over_old(scores)
         sums = products.weighted_sums(softmax, kept)
-        old.d_sums, old.d_total = Gathered(sums.shape, sums), Gathered(old.total.shape, sums)
+        tokens, routers, width = sums.shape
+        old.d_sums = Gathered((routers, tokens, width), sums)
+        old.d_total = Gathered(old.total.shape, sums)
         old.node = ctx
         ctx.save_for_backward(scores, kept, old.top, old.total)
         return sums
@@ -360,8 +363,8 @@ class Read(torch.autograd.Function):
 
         if sums is None:
             d_sums = old.d_sums.sum()
-            d_sums[:, column].addcmul_(exact, scaled[:, 0])
-            d_sums[:, -1].addcmul_(exact, scaled[:, 1])
+            d_sums[column].addcmul_(exact, scaled[:, 0])
+            d_sums[-1].addcmul_(exact, scaled[:, 1])
             total = old.total[:, column : column + 1]
             old.d_total.sum()[:, column : column + 1] += w * (d_w - delta) / total
         first = site.young.start
@@ -411,6 +414,8 @@ class GatheredState(MixState):
 
     tape: Tape | None = None
     old: OldSources | None = None
+    # The group's [N, G + 1, D]: here and not in `old`, which the graph keeps for the backward.
+    sums: list[Tensor] = field(default_factory=Kept)
 
 
 class GatheredMixer(DepthMixer):
@@ -461,7 +466,7 @@ class GatheredMixer(DepthMixer):
                 running = running.reshape(-1, running.shape[-1])
             flat = stream.reshape(-1, stream.shape[-1])
             young = state.sources[old.count :]
-            read = Read.apply(site, flat, running, gate, old.sums, *young)
+            read = Read.apply(site, flat, running, gate, *state.sums, *young)
         return read.view(stream.shape), None
 
     def _open(self, state: GatheredState, index: int) -> OldSources:
@@ -470,8 +475,8 @@ class GatheredMixer(DepthMixer):
             first = self.first_router[index]
             routers = slice(first, first + self.plan.groups[index])
             old = OldSources(index, len(state.sources), routers)
-            old.sums = OpenGroup.apply(state.tape, old, *state.sources)
-            if not old.sums.requires_grad:
+            sums = OpenGroup.apply(state.tape, old, *state.sources)
+            if not sums.requires_grad:
                 old.node = None  # it has saved nothing to make the sums from
-            state.old = old
+            state.old, state.sums = old, Kept([sums])
         return state.old

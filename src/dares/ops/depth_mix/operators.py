@@ -72,7 +72,8 @@ def weighted_sums_backward(
     """d softmax [n, N, G] and d sources [n, N, D]"""
     stacked = torch.stack(sources)
     d_sources = torch.zeros_like(stacked, dtype=softmax.dtype)
-    d_softmax = products.weighted_sums_gradients(grad, softmax, stacked, d_sources=d_sources)
+    d_sums = grad.transpose(0, 1)
+    d_softmax = products.weighted_sums_gradients(d_sums, softmax, stacked, d_sources=d_sources)
     return d_softmax, d_sources.to(stacked.dtype)
 
 

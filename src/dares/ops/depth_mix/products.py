@@ -68,12 +68,13 @@ def weighted_sums_gradients(
 ) -> Tensor:
     """dp_gi = dM_g . u_i [n, N, G];   du_i += sum_g (p_gi - 1/n) dM_g + d(sum) [n, N, D]
 
+    d_sums [G + 1, N, D]: one site writes each, so that one is in one piece here.
     A few tokens at a time, so that what is in between stays in a core's cache.
     """
     weights, by_token = _sum_weights(softmax), sources.transpose(0, 1)
     d_softmax = torch.empty_like(softmax)
     for at in _token_blocks(by_token):
-        grad, exact = d_sums[at], by_token[at].to(weights.dtype)
+        grad, exact = d_sums[:, at].transpose(0, 1), by_token[at].to(weights.dtype)
         d_softmax[:, at] = torch.bmm(exact, grad[:, :-1].transpose(1, 2)).transpose(0, 1)
         d_sources[:, at] += torch.bmm(weights[at].transpose(1, 2), grad).transpose(0, 1)
     return d_softmax
