@@ -1,47 +1,51 @@
 """Large buffers that are used again: on a CPU, fresh memory costs more than what is done in it.
 
-(An accelerator's allocator keeps its memory itself, so nothing is kept here for it.)
+A buffer comes back by itself when the last tensor that shares its storage is gone, whoever holds it
+(a tensor saved for the backward, say). An accelerator's allocator keeps its memory itself, so there
+it is left alone.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-KEPT = 8  # buffers, the latest
+KEPT = 8  # free buffers, the latest
+ALIGNMENT = 64  # bytes, as torch's own
 
 _lock = threading.Lock()
-_free: list[Tensor] = []
+_free: list[np.ndarray] = []
 
 
-class Lease:
-    """A buffer of a shape, with any contents; it can be used by others when the lease is gone.
-
-    No view of it may outlive the lease.
-    """
-
-    def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-        size = math.prod(shape)
-        self._flat = _find(size, dtype) if device.type == "cpu" else None
-        if self._flat is None:
-            self._flat = torch.empty(size, dtype=dtype, device=device)
-        self.tensor = self._flat[:size].view(*shape)
-
-    def __del__(self) -> None:
-        flat = getattr(self, "_flat", None)
-        if flat is not None and flat.device.type == "cpu":
-            with _lock:
-                _free.append(flat)
-                del _free[:-KEPT]
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor with any contents."""
+    if device.type != "cpu":
+        return torch.empty(*shape, dtype=dtype, device=device)
+    size = math.prod(shape) * dtype.itemsize
+    memory = _find(size)
+    # The tensor's storage holds this view of the memory, and nobody else does.
+    view = memory[:size]
+    weakref.finalize(view, _give_back, memory).atexit = False
+    return torch.from_numpy(view).view(dtype).view(*shape)
 
 
-def _find(size: int, dtype: torch.dtype) -> Tensor | None:
+def _find(size: int) -> np.ndarray:
     with _lock:
-        for index, flat in enumerate(_free):
-            if flat.dtype == dtype and size <= flat.numel() <= 2 * size:
+        for index, memory in enumerate(_free):
+            if size <= len(memory) <= 2 * size:
                 return _free.pop(index)
-    return None
+    memory = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size]
+
+
+def _give_back(memory: np.ndarray) -> None:
+    with _lock:
+        _free.append(memory)
+        del _free[:-KEPT]

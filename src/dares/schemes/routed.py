@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dares.config import DepthConfig
-from dares.ops.depth_mix import DepthMixer, MixPlan, build_mixer
+from dares.ops.depth_mix import DepthMixer, MixPlan, build_mixers, choose_backend
 from dares.schemes.base import ResidualScheme
 from dares.schemes.sources import RoutedState, build_sources
 
@@ -116,7 +116,10 @@ class RoutedScheme(ResidualScheme):
             null=self.config.null_source,
             eps=self.config.eps,
         )
-        self._mixer: DepthMixer = build_mixer(name, plan)
+        self._mixers: dict[str, DepthMixer] = build_mixers(name, plan)
+
+    def _choose_mixer(self, embeddings: Tensor) -> DepthMixer:
+        return self._mixers[choose_backend(self.backend, embeddings)]
 
     def _groups(self) -> tuple[int, ...]:
         """How many routers each group has: a block's, or those of a stretch of sites."""
@@ -146,11 +149,11 @@ class RoutedScheme(ResidualScheme):
     # -- the four calls ------------------------------------------------------------------------
 
     def _start(self, embeddings: Tensor, *, record: bool) -> RoutedState:
-        bank = self._mixer.start(self.query * self.gain, record=record)
-        self._mixer.append(bank, self.sources.first(embeddings), next_router=0)
-        return RoutedState(
-            stream=embeddings, bank=bank, gates=self.gate.unbind() if self.gated else ()
-        )
+        mixer = self._choose_mixer(embeddings)
+        bank = mixer.start(self.query * self.gain, record=record)
+        mixer.append(bank, self.sources.first(embeddings), next_router=0)
+        gates = self.gate.unbind() if self.gated else ()
+        return RoutedState(stream=embeddings, mixer=mixer, bank=bank, gates=gates)
 
     def _read(self, state: RoutedState, site: int) -> Tensor:
         return self._routed_read(state, site, self.config.merge)
@@ -159,7 +162,7 @@ class RoutedScheme(ResidualScheme):
         moved = self._join_stream(state, site, delta)
         source = self.sources.finished(state, site, delta, stream_moved=moved)
         if source is not None:
-            self._mixer.append(state.bank, source, next_router=self._next_router[site + 1])
+            state.mixer.append(state.bank, source, next_router=self._next_router[site + 1])
 
     def _finish(self, state: RoutedState) -> Tensor:
         return self._routed_read(state, self.sites, "replace")
@@ -175,7 +178,7 @@ class RoutedScheme(ResidualScheme):
             read_scale=self.config.read_scale,
             telescopes=self.sources.telescopes,
         )
-        read, weights = self._mixer.read(
+        read, weights = state.mixer.read(
             state.bank,
             router,
             state.stream,

@@ -16,7 +16,8 @@ from dares.schemes.base import DepthState
 class RoutedState(DepthState):
     """The stream, the mixer's bank of finished sources, and the unfinished block."""
 
-    bank: Any = None  # the mixer's, a MixState
+    mixer: Any = None  # the DepthMixer of this pass, and its MixState
+    bank: Any = None
     running: Tensor | None = None  # the unfinished block's sum
     gates: tuple[Tensor, ...] = ()  # one scalar a router, merge "gate" only
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dares.ops import workspace
 from dares.ops.depth_mix import products
 from dares.ops.depth_mix.interface import (
     DepthMixer,
@@ -31,7 +32,6 @@ from dares.ops.depth_mix.interface import (
     exact_keys,
     without_autocast,
 )
-from dares.ops.workspace import Lease
 
 
 class Gathered:
@@ -44,25 +44,22 @@ class Gathered:
     def __init__(self, shape: Sequence[int], like: Tensor) -> None:
         self._shape, self._dtype, self._device = shape, like.dtype, like.device
         self._pass = -1
-        self._lease: Lease | None = None
+        self._sum: Tensor | None = None
 
     def sum(self) -> Tensor:
         """This pass's sum so far, to add to."""
-        if self._lease is None or self._pass != torch._C._current_graph_task_id():
-            self._lease = Lease(self._shape, self._dtype, self._device)
-            self._lease.tensor.zero_()
+        if self._sum is None or self._pass != torch._C._current_graph_task_id():
+            self._sum = workspace.empty(self._shape, self._dtype, self._device).zero_()
             self._pass = torch._C._current_graph_task_id()
-        return self._lease.tensor
+        return self._sum
 
     def peek(self) -> Tensor | None:
         """This pass's sum; None if nothing was added."""
-        if self._lease is None or self._pass != torch._C._current_graph_task_id():
-            return None
-        return self._lease.tensor
+        return self._sum if self._pass == torch._C._current_graph_task_id() else None
 
     def drop(self) -> None:
         """The sum has been used."""
-        self._lease = None
+        self._sum = None
 
 
 class Tape:
@@ -77,11 +74,8 @@ class Tape:
     ) -> None:
         capacity, tokens, _ = shape
         self.keys, self.parent = keys, parent
-        self._leases = (
-            Lease(shape, dtype, keys.device),
-            Lease((capacity, tokens, len(keys)), keys.dtype, keys.device),
-        )
-        self.sources, self.scores = (lease.tensor for lease in self._leases)
+        self.sources = workspace.empty(shape, dtype, keys.device)
+        self.scores = workspace.empty((capacity, tokens, len(keys)), keys.dtype, keys.device)
         self.inverse_rms = keys.new_empty(capacity, tokens)
         self.first = self.count = 0
         self.d_sources = Gathered(shape, keys)
@@ -195,7 +189,7 @@ class OldSources:
         self.d_total: Gathered
         self.node: Any = None
         self._saved: tuple[Tensor, ...] | None = None
-        self._again: Lease | None = None
+        self._again: Tensor | None = None
 
     def saved(self) -> tuple[Tensor, ...]:
         """What OpenGroup saved; unpacked once, since checkpointing allows no more."""
@@ -213,9 +207,9 @@ class OldSources:
         if self._again is None:
             softmax, (_, kept, *_) = self.softmax(), self.saved()
             shape = (kept.shape[1], softmax.shape[-1] + 1, kept.shape[2])
-            self._again = Lease(shape, softmax.dtype, softmax.device)
-            products.weighted_sums(softmax, kept, out=self._again.tensor)
-        return self._again.tensor
+            self._again = workspace.empty(shape, softmax.dtype, softmax.device)
+            products.weighted_sums(softmax, kept, out=self._again)
+        return self._again
 
     def drop(self) -> None:
         """Forget what was unpacked, made again and gathered."""

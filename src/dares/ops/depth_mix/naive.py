@@ -32,14 +32,15 @@ def depth_mix(
     """
     exact = exact_dtype(sources[0])
     with without_autocast(sources[0].device.type):
-        bank = torch.stack([source.to(exact) for source in sources])  # [n, ..., D]
-        inverse_rms = (bank.square().mean(-1) + eps).rsqrt()  # [n, ...]
-        scores = (bank @ key.to(exact)) * inverse_rms  # [n, ...]
+        bank = torch.stack([source.to(exact) for source in sources], -2)  # [..., n, D]
+        inverse_rms = (bank.square().mean(-1) + eps).rsqrt()  # [..., n]
+        scores = (bank @ key.to(exact)) * inverse_rms  # [..., n]
         if null:
-            scores = torch.cat([scores, torch.zeros_like(scores[:1])])
-        weights = scores.softmax(0)
-        mix = ((weights[: len(sources)] - shift).unsqueeze(-1) * bank).sum(0)
-        return mix, weights.movedim(0, -1)
+            scores = torch.cat([scores, torch.zeros_like(scores[..., :1])], -1)
+        weights = scores.softmax(-1)
+        shifted = weights[..., : len(sources)] - shift
+        mix = (shifted.unsqueeze(-2) @ bank).squeeze(-2)
+        return mix, weights
 
 
 class NaiveMixer(DepthMixer):
