@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 import dares
 from dares.ops.depth_mix import BACKENDS, MixState
@@ -191,6 +192,37 @@ def test_activation_offload(name, backend):
         outputs, _ = each.run(scheme)
     actual = torch.autograd.grad(each.loss(outputs), each.leaves(scheme))
     assert_all_close(actual, expected, 1e-12)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_gradient_checkpointing(name, backend):
+    """Each pair of sites runs twice, from the state that it was given."""
+    each = Pass(PRESETS[name])
+    scheme = each.scheme(backend)
+    expected = each.gradients(scheme)
+
+    def pair(state, first):
+        state = state.fork()
+        reads = []
+        for site in (first, first + 1):
+            reads.append(scheme.read(state, site))
+            scheme.write(state, site, each.deltas[site] * reads[-1].tanh())
+        return reads, state
+
+    def whole(run):
+        state, outputs = scheme.start(each.embeddings), []
+        for first in range(0, each.sites, 2):
+            reads, state = run(pair, state, first)
+            outputs += reads
+        return torch.autograd.grad(each.loss([*outputs, scheme.finish(state)]), each.leaves(scheme))
+
+    def checkpointed(function, *args):
+        return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=False)
+
+    plain = whole(lambda function, *args: function(*args))
+    for _ in range(3):  # buffers are used again from the second time on
+        assert_all_close(whole(checkpointed), plain, 1e-10)
+    assert_all_close(each.gradients(scheme), expected, 1e-12)
 
 
 @pytest.mark.parametrize("name", PRESETS)
