@@ -57,7 +57,9 @@ def main(mode: str, scheme: str, checkpointing: str, out: str) -> None:
         state[name] = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     if rank == 0:
         torch.save({"losses": (total / ranks).tolist(), "state": state}, out)
+    dist.barrier()
     dist.destroy_process_group()
+    print("finished", flush=True)
 
 
 if __name__ == "__main__":

@@ -407,6 +407,7 @@ class GatheredState(MixState):
     """The nodes of the sources, and the tape that holds what they stand for."""
 
     tape: Tape | None = None
+    begin: list[Tensor] = field(default_factory=Kept)  # the keys' node
     old: OldSources | None = None
     # The group's [N, G + 1, D]: here and not in `old`, which the graph keeps for the backward.
     sums: list[Tensor] = field(default_factory=Kept)
@@ -421,13 +422,13 @@ class GatheredMixer(DepthMixer):
     def append(self, state: Any, source: Tensor, *, next_router: int) -> None:
         flat = source.reshape(-1, source.shape[-1])
         if state.tape is None:
-            state.keys = state.keys.to(exact_dtype(source))
-            shape = (self.plan.sources, *flat.shape)
-            state.tape = Tape(state.keys.detach(), shape, flat.dtype)
-            state.keys = Begin.apply(state.tape, state.keys)
+            keys = state.keys.to(exact_dtype(source))
+            state.keys = keys.detach()
+            state.tape = Tape(state.keys, (self.plan.sources, *flat.shape), flat.dtype)
+            state.begin = Kept([Begin.apply(state.tape, keys)])
         state.tape = state.tape.branch(len(state.sources))
         with without_autocast(source.device.type):
-            node = Store.apply(state.tape, next_router, self.plan.eps, state.keys, flat)
+            node = Store.apply(state.tape, next_router, self.plan.eps, *state.begin, flat)
         state.sources.append(node)
 
     def read(
