@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dares.config import DepthConfig
-from dares.ops.depth_mix import DepthMixer, MixPlan, build_mixers, choose_backend
+from dares.ops.depth_mix import DepthMixer, MixPlan, ReadRule, build_mixers, choose_backend
 from dares.schemes.base import ResidualScheme
 from dares.schemes.sources import RoutedState, build_sources
-
-
-class ReadRule(NamedTuple):
-    """read = keep * h + scale * sum_i (a_i - shift) u_i, with shift 1/n if centred, else 0"""
-
-    keep: float
-    scale: float
-    centred: bool
 
 
 def read_rule(merge: str, sources: int, *, read_scale: str, telescopes: bool) -> ReadRule:
@@ -33,7 +25,7 @@ def read_rule(merge: str, sources: int, *, read_scale: str, telescopes: bool) ->
     """
     n = sources
     if merge == "gate":
-        return ReadRule(1.0, 1.0, False)  # the gate itself multiplies the mix
+        return ReadRule(1.0, 1.0, False)  # times the site's own gate
     if read_scale == "none":
         return ReadRule(1.0 if merge == "add" else 0.0, 1.0, False)
     scale = n / (n + 1) if merge == "add" else float(n)
@@ -178,14 +170,14 @@ class RoutedScheme(ResidualScheme):
             read_scale=self.config.read_scale,
             telescopes=self.sources.telescopes,
         )
+        if merge == "gate":
+            rule = rule._replace(scale=state.gates[router])
         read, weights = state.mixer.read(
             state.bank,
             router,
             state.stream,
+            rule,
             running=running,
-            keep=rule.keep,
-            scale=state.gates[router] if merge == "gate" else rule.scale,
-            centred=rule.centred,
             record=state.routing is not None,
         )
         if state.routing is not None and weights is not None:

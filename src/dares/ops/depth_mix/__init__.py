@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dares.names import unknown_name
 from dares.ops.depth_mix.grouped import GroupedMixer
-from dares.ops.depth_mix.interface import DepthMixer, MixPlan, MixState
+from dares.ops.depth_mix.interface import DepthMixer, MixPlan, MixState, ReadRule
 from dares.ops.depth_mix.naive import NaiveMixer, depth_mix
 
 FEW_TOKENS = 64
@@ -48,6 +48,7 @@ __all__ = [
     "DepthMixer",
     "MixPlan",
     "MixState",
+    "ReadRule",
     "build_mixers",
     "check_backend",
     "choose_backend",

@@ -15,6 +15,7 @@ from dares.ops.depth_mix import operators
 from dares.ops.depth_mix.interface import (
     DepthMixer,
     MixState,
+    ReadRule,
     exact_dtype,
     exact_keys,
     without_autocast,
@@ -69,11 +70,9 @@ class FunctionalMixer(DepthMixer):
         state: Any,
         router: int,
         stream: Tensor,
+        rule: ReadRule,
         *,
         running: Tensor | None,
-        keep: float,
-        scale: float | Tensor,
-        centred: bool,
         record: bool,
     ) -> tuple[Tensor, Tensor | None]:
         with without_autocast(stream.device.type):
@@ -88,10 +87,10 @@ class FunctionalMixer(DepthMixer):
                 scores.append(operators.score(running, keys, self.plan.eps)[0][:, 0])
             exponents = self._exponents(group, column, scores)
             n = group.old + len(young) + self.plan.null
-            weights, coefficients = weigh(exponents, group.old, len(young), n, centred=centred)
+            weights, coefficients = weigh(exponents, group.old, len(young), n, centred=rule.centred)
             terms = [group.sums[:, column], group.sums[:, -1], *young]
             flat = stream.reshape(-1, stream.shape[-1])
-            read = combine(flat, keep, scale * coefficients, terms).view(stream.shape)
+            read = combine(flat, rule.keep, rule.scale * coefficients, terms).view(stream.shape)
             if not record:
                 return read, None
             old = weights[:, :1] * group.softmax[:, :, column].T

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dares.ops.depth_mix.functional import FunctionalMixer, FunctionalState
 from dares.ops.depth_mix.gathered import GatheredMixer
-from dares.ops.depth_mix.interface import DepthMixer, MixPlan, MixState
+from dares.ops.depth_mix.interface import DepthMixer, MixPlan, MixState, ReadRule
 
 
 class GroupedMixer(DepthMixer):
@@ -48,7 +48,7 @@ class GroupedMixer(DepthMixer):
         mixer.append(state, source, next_router=next_router)
 
     def read(
-        self, state: Any, router: int, stream: Tensor, **rule: Any
+        self, state: Any, router: int, stream: Tensor, rule: ReadRule, **how: Any
     ) -> tuple[Tensor, Tensor | None]:
         mixer = self._mixer(isinstance(state, FunctionalState))
-        return mixer.read(state, router, stream, **rule)
+        return mixer.read(state, router, stream, rule, **how)

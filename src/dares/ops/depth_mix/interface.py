@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +27,14 @@ class MixPlan:
     sources: int
     null: bool
     eps: float
+
+
+class ReadRule(NamedTuple):
+    """read = keep * h + scale * sum_i (a_i - shift) u_i, with shift 1/n if centred, else 0"""
+
+    keep: float
+    scale: float | Tensor  # a tensor: a site's gate
+    centred: bool
 
 
 @dataclass
@@ -70,11 +78,9 @@ class DepthMixer:
         state: MixState,
         router: int,
         stream: Tensor,
+        rule: ReadRule,
         *,
         running: Tensor | None,
-        keep: float,
-        scale: float | Tensor,
-        centred: bool,
         record: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """The read [..., D] in the stream's dtype, and the weights [..., n] if record is set."""

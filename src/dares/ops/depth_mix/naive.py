@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dares.ops.depth_mix.interface import DepthMixer, MixState, exact_dtype, without_autocast
+from dares.ops.depth_mix.interface import (
+    DepthMixer,
+    MixState,
+    ReadRule,
+    exact_dtype,
+    without_autocast,
+)
 
 
 def depth_mix(
@@ -54,11 +60,9 @@ class NaiveMixer(DepthMixer):
         state: MixState,
         router: int,
         stream: Tensor,
+        rule: ReadRule,
         *,
         running: Tensor | None,
-        keep: float,
-        scale: float | Tensor,
-        centred: bool,
         record: bool,
     ) -> tuple[Tensor, Tensor | None]:
         sources = state.sources if running is None else [*state.sources, running]
@@ -68,9 +72,9 @@ class NaiveMixer(DepthMixer):
             state.keys[router],
             eps=self.plan.eps,
             null=self.plan.null,
-            shift=1 / n if centred else 0.0,
+            shift=1 / n if rule.centred else 0.0,
         )
-        routed = scale * mix
-        if keep:
-            routed = keep * stream.to(mix.dtype) + routed
+        routed = rule.scale * mix
+        if rule.keep:
+            routed = rule.keep * stream.to(mix.dtype) + routed
         return routed.to(stream.dtype), weights if record else None
