@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dares.config import SchemeConfig
-from dares.presets import PRESETS, preset
+from dares.presets import preset
 from dares.schemes import build_scheme
 
 
@@ -135,6 +135,3 @@ def saved_bytes(forward: Callable[[], Any], *, ignore: set[int]) -> int:
     total = sum(storages.values())
     del result
     return total
-
-
-SCHEMES = tuple(name for name in PRESETS if name != "cumulative")
