@@ -1,0 +1,7 @@
+"""Where commands print."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+console = Console()
