@@ -1,0 +1,1 @@
+"""Training: recipes, what they cost, and the loop that runs them."""
