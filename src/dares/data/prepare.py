@@ -1,0 +1,125 @@
+"""From inputs to prepared data, made once: the same inputs and options find it again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dares.data.cache import cache_folder, whole_folder
+from dares.data.documents import Corpus, Tally, find_corpus
+from dares.data.packing import pack
+from dares.data.rows import FORMAT, INDEX, PackedData
+from dares.data.split import place
+from dares.data.tokenizer import (
+    SAMPLE_BYTES,
+    DocumentTokenizer,
+    check_vocabulary,
+    load_tokenizer,
+    train_tokenizer,
+)
+
+# told: what is being done, bytes done, bytes in all (None: not known)
+Progress = Callable[[str, int, "int | None"], None]
+
+
+def prepare(
+    inputs: str | Path | Sequence[str | Path] = (),
+    *,
+    tokenizer: str | Path | None = None,
+    vocabulary: int = 4096,
+    row_tokens: int = 2048,
+    validation: float = 0.02,
+    cache: str | Path | None = None,
+    limit: int | None = None,
+    text_field: str = "text",
+    config: str | None = None,
+    split: str = "train",
+    revision: str | None = None,
+    eos: str | None = None,
+    progress: Progress | None = None,
+) -> PackedData:
+    """Tokenize and pack the documents of the inputs, or find that it has been done.
+
+    inputs: files, folders, Hugging Face datasets (`owner/name`); none: Python's standard library.
+    tokenizer: a folder, a tokenizer.json or a name; none: a BPE of `vocabulary` ids is trained.
+    validation: the share of documents held out, chosen by a hash of their text.
+    limit: the first so many documents. config, split, revision: of Hugging Face datasets.
+    eos: the token that ends a document, where the tokenizer does not say.
+    """
+    _check(vocabulary, row_tokens, validation)
+    tell: Progress = progress or _silent
+    corpus = find_corpus(
+        [inputs] if isinstance(inputs, str | Path) else inputs,
+        text_field=text_field,
+        limit=limit,
+        config=config,
+        split=split,
+        revision=revision,
+    )
+    loaded = None if tokenizer is None else load_tokenizer(tokenizer, eos)
+    described = loaded.fingerprint if loaded else f"trained {vocabulary} {SAMPLE_BYTES}"
+    parts = corpus.fingerprint(lambda done, total: tell("hashing", done, total))
+    parts += [f"format {FORMAT}", f"row {row_tokens}", f"validation {validation!r}", described]
+    key = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+    folder = cache_folder(cache) / "data" / key
+    if folder.exists():
+        return PackedData.open(folder, reused=True)
+    with whole_folder(folder) as temporary:
+        start = time.perf_counter()
+        encoder = loaded or _trained(corpus, vocabulary, validation, tell)
+        tally = Tally()
+        texts = _watched(corpus, tally, "packing", tell)
+        index = pack(texts, encoder, temporary, row_tokens=row_tokens, validation=validation)
+        corpus.check_unchanged()
+        encoder.save(temporary / "tokenizer")
+        index |= {
+            "format": FORMAT,
+            "key": key,
+            "vocabulary": encoder.vocabulary,
+            "eos_id": encoder.eos_id,
+            "text": _text_index(corpus, tally),
+            "seconds": time.perf_counter() - start,
+        }
+        (temporary / INDEX).write_text(json.dumps(index, indent=1) + "\n")
+    return PackedData.open(folder)
+
+
+def _check(vocabulary: int, row_tokens: int, validation: float) -> None:
+    check_vocabulary(vocabulary)
+    if row_tokens < 2:
+        raise ValueError(f"row_tokens must be at least 2 (one to predict), got {row_tokens}")
+    if not 0 < validation < 1:
+        raise ValueError(f"validation must be a share between 0 and 1, got {validation}")
+
+
+def _trained(
+    corpus: Corpus, vocabulary: int, validation: float, tell: Progress
+) -> DocumentTokenizer:
+    # what is held out is held out from the tokenizer too
+    texts = _watched(corpus, Tally(), "training the tokenizer", tell)
+    return train_tokenizer((text for text in texts if place(text) >= validation), vocabulary)
+
+
+def _watched(corpus: Corpus, tally: Tally, stage: str, tell: Progress) -> Iterator[str]:
+    for text in corpus.documents(tally):
+        tell(stage, tally.position, corpus.size)
+        yield text
+
+
+def _text_index(corpus: Corpus, tally: Tally) -> dict[str, Any]:
+    return {
+        "documents": tally.documents,
+        "bytes": tally.text_bytes,
+        "empty": tally.empty,
+        "replaced": tally.replaced,
+        "skipped_files": corpus.skipped_files,
+    }
+
+
+def _silent(stage: str, done: int, total: int | None) -> None:
+    pass
