@@ -117,7 +117,7 @@ def _load(name: str) -> PreTrainedTokenizerBase:
         raise ValueError(f"no such tokenizer file or folder: {name}")
     try:
         return AutoTokenizer.from_pretrained(str(path) if path.is_dir() else name)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # nothing there, or nothing that is a tokenizer
         where = "in the folder" if path.is_dir() else "on this disk or the Hugging Face Hub"
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"no tokenizer {name!r} {where} ({reason})") from error
