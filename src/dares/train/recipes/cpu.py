@@ -41,7 +41,7 @@ def mini() -> Recipe:
         model=replace(base.model, width=128, layers=8, head_dim=32, mlp=384),
         data=replace(base.data, row_tokens=256),
         optim=replace(base.optim, warmup=20),
-        run=replace(base.run, steps=250, eval_every=125, eval_rows=32, checkpoint_every=125),
+        run=replace(base.run, steps=160, eval_every=80, eval_rows=32, checkpoint_every=80),
     )
 
 
@@ -54,6 +54,5 @@ def small() -> Recipe:
         about="about an hour on two CPU cores",
         model=replace(base.model, width=256, layers=12, kv_heads=4, head_dim=64, mlp=768),
         optim=replace(base.optim, lr=1e-3, warmup=200),
-        batch=BatchSettings(rows=8, micro_rows=8),
-        run=replace(base.run, steps=4000, eval_every=500, eval_rows=128, checkpoint_every=500),
+        run=replace(base.run, steps=2500, eval_every=500, eval_rows=128, checkpoint_every=500),
     )
