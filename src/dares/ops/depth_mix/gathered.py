@@ -32,7 +32,9 @@ from dares.ops.depth_mix.interface import (
     exact_keys,
     without_autocast,
 )
-from dares.ops.depth_mix.tape import Gathered, Tape
+from dares.ops.depth_mix.tape import Gathered, GatheredSlots, Tape
+
+FEW_SOURCES = 8  # measured on a CPU: up to here sums of old sources cost more than they save
 
 
 class Begin(torch.autograd.Function):
@@ -88,7 +90,7 @@ class Store(torch.autograd.Function):
             tape.keys[router:],
             scores,
             inverse_rms,
-            d_source=tape.d_sources.sum()[slot],
+            d_source=tape.d_sources.take(range(slot, slot + 1))[0],
             d_keys=tape.d_keys.sum()[router:],
         )
         if slot == tape.first:  # autograd comes here last of all the tape's sources
@@ -105,12 +107,15 @@ class OldSources:
     drops them.
     """
 
-    def __init__(self, index: int, count: int, routers: slice) -> None:
-        self.index, self.count, self.routers = index, count, routers
+    def __init__(self, tape: Tape, index: int, count: int, routers: slice) -> None:
+        self.tape, self.index, self.count, self.routers = tape, index, count, routers
         self.top: Tensor
         self.total: Tensor
-        self.d_sums: Gathered  # [G + 1, N, D]: of the centred mixes, one a router, and the sum
-        self.d_total: Gathered
+        # From each router's site: the gradient of its read [G, N, D], and what the mix and the sum
+        # are times in it [2, G, N]. Products with them wait for the group's end, all at once.
+        self.d_reads: GatheredSlots
+        self.factors: Gathered
+        self.d_total: Gathered  # [G, N]
         self.node: Any = None
         self._saved: tuple[Tensor, ...] | None = None
         self._again: Tensor | None = None
@@ -135,30 +140,64 @@ class OldSources:
             products.weighted_sums(softmax, kept, out=self._again)
         return self._again
 
+    def gather(self, column: int, d_read: Tensor, factors: Tensor, d_total: Tensor) -> None:
+        """Take a site's part: the gradient of its read [N, D], the factors [2, N], d total [N]."""
+        if self.d_reads.has(column):  # a site that was read twice
+            self.spread(slice(column, column + 1), d_read[None], factors[:, None], d_total[None])
+            return
+        self.d_reads.put(column, d_read)
+        self.factors.sum()[:, column] = factors
+        self.d_total.sum()[column] = d_total
+
+    def spread(self, columns: slice, d_reads: Tensor, factors: Tensor, d_total: Tensor) -> None:
+        """Add those routers' parts to the gradients of the old sources and of their scores.
+
+        d_reads [K, N, D], factors [2, K, N], d_total [K, N]
+        dz_gi = p_gi (dp_gi - sum_j p_gj dp_gj + total_g dtotal_g)
+        """
+        softmax, (_, kept, _, total) = self.softmax()[..., columns], self.saved()
+        of_mix, of_sum = factors.transpose(1, 2)  # [N, K] each
+        weights = ((softmax - 1 / self.count) * of_mix + of_sum).permute(1, 2, 0)  # [N, K, n]
+        d_softmax = torch.empty_like(softmax)
+        owners = [(tape, slots, slice(slots.start, slots.stop)) for tape, slots in self.owners()]
+        for tape, slots, at in owners:
+            d_sources, add = tape.d_sources.open(slots)
+            d_softmax[at] = products.products_with(
+                d_reads, weights[..., at], kept[at], d_sources=d_sources, add=add
+            )
+        d_softmax *= of_mix
+        common = d_total.T * total[:, columns] - (softmax * d_softmax).sum(0)
+        d_scores = d_softmax.add_(common).mul_(softmax)
+        for tape, _, at in owners:
+            tape.d_scores.sum()[at, :, self.routers][..., columns] += d_scores[at]
+
+    def owners(self) -> list[tuple[Tape, range]]:
+        """Where the old sources' gradients are gathered."""
+        return self.tape.owners(0, self.count)
+
     def drop(self) -> None:
         """Forget what was unpacked, made again and gathered."""
         self._saved = self._again = None
-        self.d_sums.drop()
+        self.d_reads.drop()
+        self.factors.drop()
         self.d_total.drop()
 
 
 class OpenGroup(torch.autograd.Function):
-    """p_g = softmax_i(Z_gi),   M_g = sum_i (p_gi - 1/n) u_i,   and sum_i u_i
-
-    dz_gi = p_gi (dp_gi - sum_j p_gj dp_gj + total_g dtotal_g)
-    """
+    """p_g = softmax_i(Z_gi),   M_g = sum_i (p_gi - 1/n) u_i,   and sum_i u_i"""
 
     @staticmethod
     def forward(ctx: Any, tape: Tape, old: OldSources, *sources: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
-        ctx.tape, ctx.old = tape, weakref.ref(old)  # a cycle would keep all alive until collection
+        ctx.old = weakref.ref(old)  # a cycle would keep all alive until collection
         scores = tape.scores[: old.count, :, old.routers]
         kept = tape.sources[: old.count]
         softmax, old.top, old.total = products.softmax_over_old(scores)
         sums = products.weighted_sums(softmax, kept)
-        tokens, routers, width = sums.shape
-        old.d_sums = Gathered((routers, tokens, width), sums)
-        old.d_total = Gathered(old.total.shape, sums)
+        tokens, routers, width = scores.shape[1], scores.shape[2], sums.shape[2]
+        old.d_reads = GatheredSlots((routers, tokens, width), sums)
+        old.factors = Gathered((2, routers, tokens), sums)
+        old.d_total = Gathered((routers, tokens), sums)
         old.node = ctx
         ctx.save_for_backward(scores, kept, old.top, old.total)
         return sums
@@ -166,24 +205,13 @@ class OpenGroup(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: None) -> tuple[Any, ...]:
-        old, nothing = ctx.old(), [None] * len(ctx.needs_input_grad)
-        d_sums = old.d_sums.peek() if old is not None else None
-        if d_sums is None:
-            return tuple(nothing)
-        softmax, (_, kept, _, total) = old.softmax(), old.saved()
-        owners = ctx.tape.owners(0, old.count)
-        d_sources = ctx.tape.d_sources.sum()[: old.count]
-        if len(owners) > 1:  # a fork: the older slots' gradients belong to the tape it came from
-            d_sources = torch.zeros_like(d_sources)
-        d_softmax = products.weighted_sums_gradients(d_sums, softmax, kept, d_sources=d_sources)
-        common = old.d_total.sum() * total - (softmax * d_softmax).sum(0)
-        d_scores = d_softmax.add_(common).mul_(softmax)
-        for tape, slots in owners:
-            if len(owners) > 1:
-                tape.d_sources.sum()[slots] += d_sources[slots]
-            tape.d_scores.sum()[slots, :, old.routers] += d_scores[slots]
-        old.drop()
-        return tuple(nothing)
+        old = ctx.old()
+        if old is not None and old.d_reads.peek() is not None:
+            routers = range(old.top.shape[-1])
+            d_reads = old.d_reads.take(routers)
+            old.spread(slice(None), d_reads, old.factors.sum(), old.d_total.sum())
+            old.drop()
+        return (None,) * len(ctx.needs_input_grad)
 
 
 @dataclass
@@ -191,7 +219,7 @@ class Site:
     """One read: who reads, and by which rule."""
 
     tape: Tape
-    old: OldSources
+    old: OldSources | None
     router: int
     young: range  # slots
     eps: float
@@ -203,13 +231,50 @@ class Site:
     @property
     def column(self) -> int:
         """The router's place in its group."""
+        assert self.old is not None
         return self.router - self.old.routers.start
 
-    def terms(self, sums: Tensor, running: Tensor | None) -> list[Tensor]:
+    @property
+    def young_slots(self) -> slice:
+        """The young sources' places on the tape."""
+        return slice(self.young.start, self.young.stop)
+
+    def exponents(self, running_score: Tensor | None) -> Tensor:
+        """exp(score - highest) [1 + young (+ 1), N], the old sources' together and first"""
+        tape, old, logits = self.tape, self.old, []
+        if old is not None:
+            logits.append(old.top[:, self.column].unsqueeze(0))
+        if self.young:
+            logits.append(tape.scores[self.young_slots, :, self.router])
+        if running_score is not None:
+            logits.append(running_score.T)
+        if self.null:
+            logits.append(torch.zeros_like(logits[0][:1]))
+        joined = torch.cat(logits)
+        exponents = joined.sub_(joined.amax(0)).exp_()
+        if old is not None:
+            exponents[0] *= old.total[:, self.column]
+        return exponents
+
+    def terms(self, sums: Tensor | None, running: Tensor | None) -> list[Tensor]:
         """In the order of the coefficients: the router's mix, the plain sum, the young."""
-        found = [sums[:, self.column], sums[:, -1]]
-        found += [self.tape.sources[slot] for slot in self.young]
+        found = [] if sums is None else [sums[:, self.column], sums[:, -1]]
+        found += self.tape.sources[self.young_slots].unbind()
         return found if running is None else [*found, running]
+
+    def dots(self, grad: Tensor, sums: Tensor | None, running: Tensor | None) -> Tensor:
+        """grad . term for each of the terms: [k, N]"""
+        row, found = grad.unsqueeze(1), []  # [N, 1, D]
+        if sums is not None:
+            pair = sums[:, self.column :: sums.shape[1] - 1 - self.column]  # the mix and the sum
+            found.append(torch.bmm(row, pair.transpose(1, 2)).squeeze(1).T)
+        if self.young:
+            young = self.tape.sources[self.young_slots].to(grad.dtype)
+            found.append(torch.bmm(row, young.permute(1, 2, 0)).squeeze(1).T)
+        if running is not None:
+            product = torch.mul(grad, running, out=self.tape.scratch())
+            found.append(product.sum(-1).unsqueeze(0))
+        return torch.cat(found)
 
 
 class Read(torch.autograd.Function):
@@ -226,36 +291,30 @@ class Read(torch.autograd.Function):
         stream: Tensor,
         running: Tensor | None,
         gate: Tensor | None,
-        sums: Tensor,
+        sums: Tensor | None,
         *young: Tensor,
     ) -> Tensor:
-        tape, old, column = site.tape, site.old, site.column
-        logits = [old.top[:, column : column + 1]]
-        if site.young:
-            slots = slice(site.young.start, site.young.stop)
-            logits.append(tape.scores[slots, :, site.router].T)
-        key, inverse_rms, terms = tape.keys[site.router], None, len(site.young)
+        tape, old = site.tape, 0 if site.old is None else site.old.count
+        score = inverse_rms = None
+        terms = len(site.young)
         if running is not None:
-            score, inverse_rms = products.score(running, key.unsqueeze(0), site.eps)
-            logits.append(score)
+            key = tape.keys[site.router : site.router + 1]
+            score, inverse_rms = products.score(running, key, site.eps)
             terms += 1
-        if site.null:
-            logits.append(torch.zeros_like(logits[0]))
-        joined = torch.cat(logits, -1)
-        exponents = (joined - joined.amax(-1, keepdim=True)).exp_()
-        exponents[:, :1] *= old.total[:, column : column + 1]
-        n = old.count + terms + site.null
-        weights, coefficients = products.weigh(exponents, old.count, terms, n, centred=site.centred)
+        exponents = site.exponents(score).T
+        n = old + terms + site.null
+        weights, coefficients = products.weigh(exponents, old, terms, n, centred=site.centred)
         scaled = coefficients * (site.scale if gate is None else gate)
         ctx.site = site
+        made_again = site.old is None or site.old.node is not None
         ctx.save_for_backward(
             weights,
             coefficients,
             gate,
             running,
             inverse_rms,
-            None if running is None else score,
-            None if old.node is not None else sums,
+            score,
+            None if made_again else sums,
         )
         return products.combine(stream, site.keep, scaled, site.terms(sums, running))
 
@@ -264,56 +323,47 @@ class Read(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         site: Site = ctx.site
         weights, coefficients, gate, running, inverse_rms, score, sums = ctx.saved_tensors
-        tape, old, column = site.tape, site.old, site.column
+        tape, old, young = site.tape, site.old, len(site.young)
         exact = grad.to(coefficients.dtype)
-        d_coefficients = _dots(
-            exact, site.terms(old.sums_again() if sums is None else sums, running), tape.scratch()
-        )
-        d_gate = None if gate is None else (d_coefficients * coefficients).sum().to(gate.dtype)
+        gathers = old is not None and sums is None
+        d = site.dots(exact, old.sums_again() if old is not None and gathers else sums, running)
+        weights, coefficients = weights.T, coefficients.T
+        d_gate = None if gate is None else (d * coefficients).sum().to(gate.dtype)
         scale = site.scale if gate is None else gate
-        scaled, d = (coefficients * scale).unsqueeze(-1), d_coefficients.mul_(scale)
+        scaled, d = coefficients * scale, d.mul_(scale)
 
-        young, terms = len(site.young), d.shape[-1] - 2
-        w, a = weights[:, :1], weights[:, 1 : 1 + terms]
-        d_w = d[:, :1] + d[:, 1:2] / old.count
-        delta = w * d_w + (a * d[:, 2:]).sum(-1, keepdim=True)
-        d_scores = a * (d[:, 2:] - delta)
-
-        if sums is None:
-            d_sums = old.d_sums.sum()
-            d_sums[column].addcmul_(exact, scaled[:, 0])
-            d_sums[-1].addcmul_(exact, scaled[:, 1])
-            total = old.total[:, column : column + 1]
-            old.d_total.sum()[:, column : column + 1] += w * (d_w - delta) / total
+        if old is None:
+            a = weights[: len(d)]
+            d_scores = a * (d - (a * d).sum(0))
+        else:
+            w, a, own = weights[0], weights[1 : len(d) - 1], d[2:]
+            d_w = d[0] + d[1] / old.count
+            delta = w * d_w + (a * own).sum(0)
+            d_scores = a * (own - delta)
+            if gathers:
+                d_total = w * (d_w - delta) / old.total[:, site.column]
+                old.gather(site.column, exact, scaled[:2], d_total)
         first = site.young.start
+        columns = scaled[-len(d_scores) :].unsqueeze(-1)
         for owner, slots in tape.owners(first, first + young):
             part = slice(slots.start - first, slots.stop - first)
-            owner.d_scores.sum()[slots, :, site.router] += d_scores[:, part].T
-            for slot in range(slots.start, slots.stop):
-                owner.d_sources.sum()[slot].addcmul_(exact, scaled[:, 2 + slot - first])
+            at = slice(slots.start, slots.stop)
+            owner.d_scores.sum()[at, :, site.router] += d_scores[part]
+            for slot in slots:
+                owner.d_sources.add(slot, exact, columns[slot - first])
         d_running = None
         if running is not None:
-            d_running = exact * scaled[:, -1]
             d_running = products.score_gradients(
-                d_scores[:, -1:],
+                d_scores[-1].unsqueeze(-1),
                 running,
                 tape.keys[site.router : site.router + 1],
                 score,
                 inverse_rms,
-                d_source=d_running,
+                d_source=exact * columns[-1],
                 d_keys=tape.d_keys.sum()[site.router : site.router + 1],
-            )
-            d_running = d_running.to(running.dtype)
+            ).to(running.dtype)
         d_stream = grad if site.keep == 1 else grad * site.keep if site.keep else None
         return None, d_stream, d_running, d_gate, None, *[None] * young
-
-
-def _dots(grad: Tensor, terms: list[Tensor], scratch: Tensor) -> Tensor:
-    """grad . term for each term: [N, k]"""
-    dots = grad.new_empty(len(terms), grad.shape[0])
-    for dot, term in zip(dots, terms, strict=True):
-        torch.sum(torch.mul(grad, term, out=scratch), -1, out=dot)
-    return dots.T
 
 
 # -- the mixer -----------------------------------------------------------------------------------
@@ -332,6 +382,7 @@ class GatheredState(MixState):
 
     tape: Tape | None = None
     begin: list[Tensor] = field(default_factory=Kept)  # the keys' node
+    group: int = -1
     old: OldSources | None = None
     # The group's [N, G + 1, D]: here and not in `old`, which the graph keeps for the backward.
     sums: list[Tensor] = field(default_factory=Kept)
@@ -368,11 +419,12 @@ class GatheredMixer(DepthMixer):
         gate = rule.scale if isinstance(rule.scale, Tensor) else None
         with without_autocast(stream.device.type):
             old = self._open(state, self.group_of[router])
+            first = 0 if old is None else old.count
             site = Site(
                 tape=state.tape,
                 old=old,
                 router=router,
-                young=range(old.count, len(state.sources)),
+                young=range(first, len(state.sources)),
                 eps=self.plan.eps,
                 null=self.plan.null,
                 keep=rule.keep,
@@ -382,18 +434,23 @@ class GatheredMixer(DepthMixer):
             if running is not None:
                 running = running.reshape(-1, running.shape[-1])
             flat = stream.reshape(-1, stream.shape[-1])
-            young = state.sources[old.count :]
-            read = Read.apply(site, flat, running, gate, *state.sums, *young)
+            sums = state.sums[0] if state.sums else None
+            read = Read.apply(site, flat, running, gate, sums, *state.sources[first:])
         return read.view(stream.shape), None
 
-    def _open(self, state: GatheredState, index: int) -> OldSources:
-        """The group a router belongs to; its old sources are summed when its first router reads."""
-        if state.old is None or state.old.index != index:
-            first = self.first_router[index]
-            routers = slice(first, first + self.plan.groups[index])
-            old = OldSources(index, len(state.sources), routers)
-            sums = OpenGroup.apply(state.tape, old, *state.sources)
-            if not sums.requires_grad:
-                old.node = None  # it has saved nothing to make the sums from
-            state.old, state.sums = old, Kept([sums])
+    def _open(self, state: GatheredState, index: int) -> OldSources | None:
+        """The group a router belongs to; its old sources are summed when its first router reads.
+
+        A few are not worth the sums: each site reads them itself, and the group has no old ones.
+        """
+        if state.group != index:
+            state.group, state.old, state.sums = index, None, Kept()
+            if len(state.sources) > FEW_SOURCES:
+                first = self.first_router[index]
+                routers = slice(first, first + self.plan.groups[index])
+                old = OldSources(state.tape, index, len(state.sources), routers)
+                sums = OpenGroup.apply(state.tape, old, *state.sources)
+                if not sums.requires_grad:
+                    old.node = None  # it has saved nothing to make the sums from
+                state.old, state.sums = old, Kept([sums])
         return state.old

@@ -31,12 +31,15 @@ def score_gradients(
     d_source: Tensor,
     d_keys: Tensor,
 ) -> Tensor:
-    """du = d_source + (dZ / rms) K - u (dZ . Z) / (D rms^2);   d_keys += (dZ / rms)^T u"""
+    """d_source += (dZ / rms) K - u (dZ . Z) / (D rms^2);   d_keys += (dZ / rms)^T u
+
+    Both in place; returns d_source.
+    """
     exact = source.to(keys.dtype)
     scaled = d_scores * inverse_rms.unsqueeze(-1)
-    along = (d_scores * scores).sum(-1).mul_(inverse_rms.square()).div_(exact.shape[-1])
+    along = (scaled * scores).sum(-1, keepdim=True).mul_(inverse_rms.unsqueeze(-1))
     d_keys.addmm_(scaled.T, exact)
-    return torch.addmm(d_source, scaled, keys).addcmul_(exact, along.unsqueeze(-1), value=-1)
+    return d_source.addmm_(scaled, keys).addcmul_(exact, along, value=-1 / exact.shape[-1])
 
 
 def softmax_over_old(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,15 +72,30 @@ def weighted_sums_gradients(
     """dp_gi = dM_g . u_i [n, N, G];   du_i += sum_g (p_gi - 1/n) dM_g + d(sum) [n, N, D]
 
     d_sums [G + 1, N, D]: one site writes each, so that one is in one piece here.
+    """
+    weights = _sum_weights(softmax)
+    return products_with(d_sums, weights, sources, d_sources=d_sources, add=True)[..., :-1]
+
+
+def products_with(
+    grads: Tensor, weights: Tensor, sources: Tensor, *, d_sources: Tensor, add: bool
+) -> Tensor:
+    """dots_ik = u_i . grad_k [n, N, K];   du_i += sum_k weights_ki grad_k  (= unless add)
+
+    grads [K, N, D], weights [N, K, n], sources and d_sources [n, N, D].
     A few tokens at a time, so that what is in between stays in a core's cache.
     """
-    weights, by_token = _sum_weights(softmax), sources.transpose(0, 1)
-    d_softmax = torch.empty_like(softmax)
+    by_token, by_weight = sources.transpose(0, 1), weights.transpose(1, 2)
+    dots = grads.new_empty(len(sources), grads.shape[1], len(grads))
     for at in _token_blocks(by_token):
-        grad, exact = d_sums[:, at].transpose(0, 1), by_token[at].to(weights.dtype)
-        d_softmax[:, at] = torch.bmm(exact, grad[:, :-1].transpose(1, 2)).transpose(0, 1)
-        d_sources[:, at] += torch.bmm(weights[at].transpose(1, 2), grad).transpose(0, 1)
-    return d_softmax
+        grad, exact = grads[:, at].transpose(0, 1), by_token[at].to(weights.dtype)
+        dots[:, at] = torch.bmm(exact, grad.transpose(1, 2)).transpose(0, 1)
+        product = torch.bmm(by_weight[at], grad).transpose(0, 1)
+        if add:
+            d_sources[:, at] += product
+        else:
+            d_sources[:, at] = product
+    return dots
 
 
 def _sum_weights(softmax: Tensor) -> Tensor:
@@ -116,9 +134,14 @@ def weigh(
     weights       the same over their sum: w, a_j
     coefficients  [N, 2 + young] of the old mix, the old sum and the young: w, b, a_j - 1/n with
                   b = w/n_old - 1/n if centred, else w, w/n_old, a_j
+
+    Without old sources neither has the old's columns.
     """
     everything = exponents.sum(-1, keepdim=True)
     weights = exponents / everything
+    if not old:
+        own = weights[:, :young]
+        return weights, own - 1 / n if centred else own
     mix, rest = weights[:, :1], weights[:, 1 : 1 + young]
     if not centred:
         return weights, torch.cat([mix, mix / old, rest], -1)

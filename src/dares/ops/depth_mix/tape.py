@@ -25,9 +25,12 @@ class Gathered:
     def sum(self) -> Tensor:
         """This pass's sum so far, to add to."""
         if self._sum is None or self._pass != torch._C._current_graph_task_id():
-            self._sum = workspace.empty(self._shape, self._dtype, self._device).zero_()
+            self._sum = self._fresh()
             self._pass = torch._C._current_graph_task_id()
         return self._sum
+
+    def _fresh(self) -> Tensor:
+        return workspace.empty(self._shape, self._dtype, self._device).zero_()
 
     def peek(self) -> Tensor | None:
         """This pass's sum; None if nothing was added."""
@@ -36,6 +39,46 @@ class Gathered:
     def drop(self) -> None:
         """The sum has been used."""
         self._sum = None
+
+
+class GatheredSlots(Gathered):
+    """Gradients [slots, N, D] that are set before they are added to: nothing need be cleared."""
+
+    def _fresh(self) -> Tensor:
+        self._set: set[int] = set()
+        return workspace.empty(self._shape, self._dtype, self._device)
+
+    def add(self, slot: int, grad: Tensor, column: Tensor) -> None:
+        """slot += grad * column;  grad [N, D], column [N, 1]"""
+        own = self.sum()[slot]
+        if slot in self._set:
+            own.addcmul_(grad, column)
+        else:
+            torch.mul(grad, column, out=own)
+            self._set.add(slot)
+
+    def has(self, slot: int) -> bool:
+        """Has it been set?"""
+        return self.peek() is not None and slot in self._set
+
+    def put(self, slot: int, grad: Tensor) -> None:
+        """slot = grad"""
+        self.sum()[slot].copy_(grad)
+        self._set.add(slot)
+
+    def open(self, slots: range) -> tuple[Tensor, bool]:
+        """Those slots, to be added to if the second says so, else to be set."""
+        buffer, unset = self.sum(), [slot for slot in slots if slot not in self._set]
+        self._set.update(slots)
+        if len(unset) < len(slots):
+            for slot in unset:
+                buffer[slot].zero_()
+        return buffer[slots.start : slots.stop], len(unset) < len(slots)
+
+    def take(self, slots: range) -> Tensor:
+        """Those slots, zero where nothing was added."""
+        buffer, set_before = self.open(slots)
+        return buffer if set_before else buffer.zero_()
 
 
 class Tape:
@@ -54,7 +97,7 @@ class Tape:
         self.scores = workspace.empty((capacity, tokens, len(keys)), keys.dtype, keys.device)
         self.inverse_rms = keys.new_empty(capacity, tokens)
         self.first = self.count = 0
-        self.d_sources = Gathered(shape, keys)
+        self.d_sources = GatheredSlots(shape, keys)
         self.d_scores = Gathered(self.scores.shape, keys)
         self.d_keys: Gathered = parent.d_keys if parent else Gathered(keys.shape, keys)
         self._scratch: Tensor | None = None
@@ -69,14 +112,14 @@ class Tape:
         other.first = other.count = slot
         return other
 
-    def owners(self, first: int, last: int) -> list[tuple[Tape, slice]]:
+    def owners(self, first: int, last: int) -> list[tuple[Tape, range]]:
         """The tapes in which those slots were first written, where their gradients are gathered."""
         tape, found = self, []
         while last > first:
             while last <= tape.first and tape.parent is not None:
                 tape = tape.parent
             start = max(first, tape.first)
-            found.append((tape, slice(start, last)))
+            found.append((tape, range(start, last)))
             last = start
         return found
 
