@@ -79,7 +79,7 @@ def activations(
         forward_working += half * shape.layers * 2 * layer_matrices(shape)
         # A layer's own tensors come back. With routers so do those of the layer that opened the
         # group: the group's softmax is kept there.
-        layer_working += layer * (2 if bank.groups else 1)
+        layer_working += layer * (2 if bank.shares_sums else 1)
         layer_working += tokens * bank.working_when_checkpointed()
     else:
         layer_working += tokens * bank.working()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dares.config import SchemeConfig
+from dares.ops.depth_mix.gathered import FEW_SOURCES
 from dares.schemes import RoutedScheme, build_scheme
 from dares.train.recipe import ModelShape
 
@@ -17,12 +18,10 @@ EXACT = 4  # bytes of the stream, the norms' inputs, scores and the loss, in eit
 
 @dataclass(frozen=True)
 class Read:
-    """One routed read: sources that are finished, those of them younger than its group, and what
-    else it reads.
-    """
+    """One routed read: old sources, whose sums its group shares, younger ones, and what else."""
 
     site: int
-    finished: int
+    old: int
     young: int
     running: bool
     null: bool
@@ -30,7 +29,7 @@ class Read:
     @property
     def sources(self) -> int:
         """All that its softmax goes over."""
-        return self.finished + self.running + self.null
+        return self.old + self.young + self.running + self.null
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,14 @@ class Bank:
         """Every routed read, in order."""
         return [read for group in self.groups for read in group]
 
+    @property
+    def shares_sums(self) -> bool:
+        """Are there groups with sums of old sources?"""
+        return bool(self._summed())
+
     def kept(self) -> int:
         """Sources and scores once, and at each read its weights and the block it found running."""
-        softmax = 2 * EXACT * len(self.reads)  # of each group's old sources: maximum and sum
+        softmax = 2 * EXACT * sum(map(len, self._summed()))  # maximum and sum over the old sources
         return self._tape() + softmax + sum(self._read_bytes(read) for read in self.reads)
 
     def kept_when_checkpointed(self) -> int:
@@ -77,12 +81,13 @@ class Bank:
         """
         running = sum(read.running for read in self.reads if read.site % 2 == 0)
         last = 2 * (self.layers - 1)
-        sums = sum(len(group) + 1 for group in self.groups if group[0].site < last)
+        sums = sum(len(group) + 1 for group in self._summed() if group[0].site < last)
         return self._tape() + EXACT * self.width * (running + sums)
 
     def working(self) -> int:
-        """Gradients of sources and scores, and of a group's sums with the sums themselves."""
-        return self._tape() + 2 * EXACT * self.width * self._largest_sums()
+        """Gradients of sources and scores; a group's sums, and the gradients of its reads."""
+        largest = max((2 * len(group) + 1 for group in self._summed()), default=0)
+        return self._tape() + EXACT * self.width * largest
 
     def working_when_checkpointed(self) -> int:
         """The same, and for the layer that is run again a tape of its own with its gradients."""
@@ -98,22 +103,27 @@ class Bank:
         """Sources, their scores for every router, and their inverse root mean squares."""
         return self.sources * EXACT * (self.width + len(self.reads) + 1)
 
-    def _largest_sums(self) -> int:
-        return max((len(group) + 1 for group in self.groups), default=0)
+    def _summed(self) -> list[tuple[Read, ...]]:
+        return [group for group in self.groups if group[0].old]
 
     def _read_bytes(self, read: Read) -> int:
         terms = read.young + read.running
-        weights, coefficients = 1 + terms + read.null, 2 + terms
+        weights, coefficients = terms + read.null, terms
+        if read.old:  # one weight for all of them, a coefficient each for their mix and their sum
+            weights, coefficients = weights + 1, coefficients + 2
         running = read.running * (self.width + 2)  # with its score and inverse root mean square
         return EXACT * (weights + coefficients + running)
 
 
 def _reads(scheme: RoutedScheme, sites: list[int]) -> Iterator[Read]:
-    """The reads of a group: the sources that its first one finds are old to all of them."""
+    """The reads of a group. The sources that its first one finds are old to all of them, unless
+    they are too few to be summed.
+    """
     old = None
     for site in sites:
         labels = scheme.source_labels(site)
         running, null = "running" in labels, "null" in labels
         finished = len(labels) - running - null
-        old = finished if old is None else old
-        yield Read(site, finished, finished - old, running, null)
+        if old is None:
+            old = finished if finished > FEW_SOURCES else 0
+        yield Read(site, old, finished - old, running, null)
