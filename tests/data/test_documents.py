@@ -5,6 +5,7 @@ import json
 import lzma
 import random
 import sys
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -195,6 +196,7 @@ def test_bad_parquet_is_named(tmp_path):
         ("corpus/train.jsonl.gz", "no such file or folder: corpus/train.jsonl.gz"),
         ("wikitext", "no such file or folder: wikitext .a Hugging Face dataset is named owner/"),
         ("/a/b", "no such file or folder"),
+        (Path("./owner/name"), "no such file or folder: owner/name"),
     ],
 )
 def test_a_mistyped_path_is_not_looked_up(name, message, monkeypatch):

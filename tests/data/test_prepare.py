@@ -17,6 +17,7 @@ from tests.data.texts import stories, word_tokenizer, write_jsonl
 SMALL = {"vocabulary": 300, "row_tokens": 32, "validation": 0.1}
 STALLING_CHILD = """
 import sys, time
+from dares.data import packing
 from dares.data.prepare import prepare
 
 packing.BATCH_DOCUMENTS = 8
@@ -203,6 +204,7 @@ def test_summary(few, tmp_path):
         ({"validation": 0}, "validation must be a share between 0 and 1, got 0"),
         ({"validation": 1.0}, "validation must be a share between 0 and 1, got 1.0"),
         ({"vocabulary": 4}, "vocabulary must be at least 257"),
+        ({"eos": "<end>"}, "eos '<end>' is for a tokenizer that you name"),
     ],
 )
 def test_wrong_options(changes, message, few, tmp_path):

@@ -62,10 +62,11 @@ class Corpus:
     def fingerprint(self, progress: Callable[[int, int | None], None]) -> list[str]:
         """What the documents follow from: contents, not names of files."""
         parts, done = [f"text_field {self.text_field}", f"limit {self.limit}"], 0
+        total = self.size
         for source in self.sources:
             parts.append(source.fingerprint())
             done += source.size if isinstance(source, TextFile) else 0
-            progress(done, self.size)
+            progress(done, total)
         return parts
 
     def check_unchanged(self) -> None:
@@ -93,12 +94,13 @@ def find_corpus(
     skipped = 0
     if not inputs:
         found.extend(standard_library())
-    for name in map(str, inputs):
+    for given in inputs:
+        name = str(given)
         if Path(name).expanduser().exists():
             files, others = find_files(name)
             found.extend(files)
             skipped += others
-        elif looks_like_file(name):
+        elif isinstance(given, Path) or looks_like_file(name):
             raise ValueError(
                 f"no such file or folder: {name} (a Hugging Face dataset is named owner/name)"
             )

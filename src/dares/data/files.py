@@ -65,7 +65,10 @@ def standard_library() -> list[TextFile]:
 
 
 def find_files(name: str) -> tuple[list[TextFile], int]:
-    """The files of text at a path, sorted, and how many of other kinds its folders hold."""
+    """The files of text at a path, sorted, and how many of other kinds its folders hold.
+
+    Hidden folders and links to folders are not entered.
+    """
     path = Path(name).expanduser()
     if path.is_dir():
         found, skipped = _walk(path)

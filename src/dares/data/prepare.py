@@ -15,6 +15,7 @@ from dares.data.packing import pack
 from dares.data.rows import FORMAT, INDEX, PackedData
 from dares.data.split import place
 from dares.data.tokenizer import (
+    EOS,
     SAMPLE_BYTES,
     DocumentTokenizer,
     check_vocabulary,
@@ -51,6 +52,10 @@ def prepare(
     eos: the token that ends a document, where the tokenizer does not say.
     """
     _check(vocabulary, row_tokens, validation)
+    if eos is not None and tokenizer is None:
+        raise ValueError(
+            f"eos {eos!r} is for a tokenizer that you name; the trained one has {EOS!r} already"
+        )
     tell: Progress = progress or _silent
     corpus = find_corpus(
         [inputs] if isinstance(inputs, str | Path) else inputs,
@@ -106,8 +111,9 @@ def _trained(
 
 
 def _watched(corpus: Corpus, tally: Tally, stage: str, tell: Progress) -> Iterator[str]:
+    total = corpus.size
     for text in corpus.documents(tally):
-        tell(stage, tally.position, corpus.size)
+        tell(stage, tally.position, total)
         yield text
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FORMAT = 1
+FORMAT = 1  # one more whenever the same inputs would give other rows or another index
 INDEX = "index.json"
 
 
