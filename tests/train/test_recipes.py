@@ -14,7 +14,7 @@ from dares.train.recipes import BASES, RECIPES, SCHEMES, recipe
 
 runner = CliRunner()
 
-PUBLISHED = {"220m": "220M", "533m": "533M", "1044m": "1044M"}
+PUBLISHED = {"220m": 220, "533m": 533, "1044m": 1044, "0.6b": 596, "8b": 7568}  # millions
 
 
 @pytest.mark.parametrize("size", BASES)
@@ -27,9 +27,13 @@ def test_every_recipe_builds(size):
         assert all(p.is_meta for p in model.parameters())
         counts[name] = sum(p.numel() for p in model.parameters())
         assert model.base_model.depth.config == made.depth
-    base, width, layers = counts[f"{size}-standard"], made.model.width, made.model.layers
+    shape, base = made.model, counts[f"{size}-standard"]
+    width, layers = shape.width, shape.layers
+    attention = 2 * width * (shape.heads + shape.kv_heads) * shape.head_dim + 2 * shape.head_dim
+    layer = attention + 3 * width * shape.mlp + 2 * width
+    assert base == shape.vocabulary * width + layers * layer + width
     if size in PUBLISHED:
-        assert f"{base / 1e6:.0f}M".replace("221M", "220M") == PUBLISHED[size]
+        assert base / 1e6 == pytest.approx(PUBLISHED[size], abs=0.6)
     routers = {scheme: counts[f"{size}-{scheme}"] - base for scheme in SCHEMES}
     attnres, delta = 4 * width * layers, 4 * width * layers - 2 * width
     assert routers == {
