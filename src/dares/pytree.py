@@ -38,7 +38,7 @@ class TensorState:
         Gradient checkpointing runs a layer a second time: each run starts from the state that the
         layer was given, whatever has been written since.
         """
-        copied = {field.name: _shallow(getattr(self, field.name)) for field in fields(self)}
+        copied = {name: _shallow(value) for name, value in self.__dict__.items()}
         return type(self)(**copied)
 
 

@@ -446,6 +446,7 @@ class GatheredMixer(DepthMixer):
         if state.group != index:
             state.group, state.old, state.sums = index, None, Kept()
             if len(state.sources) > FEW_SOURCES:
+                assert state.tape is not None
                 first = self.first_router[index]
                 routers = slice(first, first + self.plan.groups[index])
                 old = OldSources(state.tape, index, len(state.sources), routers)

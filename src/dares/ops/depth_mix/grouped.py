@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dares.ops.depth_mix.forward import ForwardMixer, ForwardState
 from dares.ops.depth_mix.functional import FunctionalMixer, FunctionalState
 from dares.ops.depth_mix.gathered import GatheredMixer
 from dares.ops.depth_mix.interface import DepthMixer, MixPlan, MixState, ReadRule
@@ -29,26 +30,31 @@ class GroupedMixer(DepthMixer):
     """Each source is scored once, kept once, and read once a group and once a younger site.
 
     In eager mode the gradients are gathered by hand; under torch.compile, or where the weights are
-    asked for (with a gradient of their own), the same sums are left to autograd.
+    asked for (with a gradient of their own), the same sums are left to autograd; without gradients
+    there is nothing to gather.
     """
 
     def __init__(self, plan: MixPlan) -> None:
         super().__init__(plan)
         self._gathered, self._functional = GatheredMixer(plan), FunctionalMixer(plan)
-
-    def _mixer(self, functional: bool) -> DepthMixer:
-        return self._functional if functional else self._gathered
+        self._forward = ForwardMixer(plan)
 
     def start(self, keys: Tensor, *, record: bool) -> MixState:
-        functional = record or torch.compiler.is_compiling()
-        return self._mixer(functional).start(keys, record=record)
+        if torch.compiler.is_compiling() or (record and torch.is_grad_enabled()):
+            return self._functional.start(keys, record=record)
+        if torch.is_grad_enabled():
+            return self._gathered.start(keys, record=record)
+        return self._forward.start(keys, record=record)
+
+    def _mixer_of(self, state: MixState) -> DepthMixer:
+        if isinstance(state, FunctionalState):
+            return self._functional
+        return self._forward if isinstance(state, ForwardState) else self._gathered
 
     def append(self, state: Any, source: Tensor, *, next_router: int) -> None:
-        mixer = self._mixer(isinstance(state, FunctionalState))
-        mixer.append(state, source, next_router=next_router)
+        self._mixer_of(state).append(state, source, next_router=next_router)
 
     def read(
         self, state: Any, router: int, stream: Tensor, rule: ReadRule, **how: Any
     ) -> tuple[Tensor, Tensor | None]:
-        mixer = self._mixer(isinstance(state, FunctionalState))
-        return mixer.read(state, router, stream, rule, **how)
+        return self._mixer_of(state).read(state, router, stream, rule, **how)
