@@ -1,4 +1,4 @@
-"""Set before torch is imported: no hub, quiet libraries, and bf16 products that run on any CPU."""
+"""Set before torch is imported: no hub, quiet libraries, kernels and bf16 that run on any CPU."""
 
 import os
 
@@ -6,6 +6,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")
+# Triton's kernels run on a CPU then; they ask when they are defined
+os.environ.setdefault("TRITON_INTERPRET", "1")
 # some virtual CPUs claim AMX and kill the process at the first bf16 product
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 

@@ -12,7 +12,7 @@ from tests.distributed import worker
 ROOT = Path(__file__).parent.parent.parent
 
 
-def run_two_ranks(mode, scheme, checkpointing, out):
+def run_two_ranks(mode, scheme, checkpointing, backend, out):
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
         *(
@@ -21,6 +21,7 @@ def run_two_ranks(mode, scheme, checkpointing, out):
             mode,
             scheme,
             "yes" if checkpointing else "no",
+            backend,
             str(out),
         ),
     ]
@@ -32,20 +33,22 @@ def run_two_ranks(mode, scheme, checkpointing, out):
 
 
 @pytest.mark.parametrize(
-    ("mode", "scheme", "checkpointing"),
+    ("mode", "scheme", "checkpointing", "backend"),
     [
-        ("ddp", "delta", False),
-        ("ddp", "delta_block", True),
-        ("fsdp", "delta", False),
-        ("fsdp", "delta", True),
-        ("fsdp", "delta_block", False),
-        ("fsdp", "attnres", True),
-        ("fsdp", "cumulative", False),  # reads that leave the stream out
+        ("ddp", "delta", False, "grouped"),
+        ("ddp", "delta_block", True, "grouped"),
+        ("fsdp", "delta", False, "grouped"),
+        ("fsdp", "delta", True, "grouped"),
+        ("fsdp", "delta_block", False, "grouped"),
+        ("fsdp", "attnres", True, "grouped"),
+        ("fsdp", "cumulative", False, "grouped"),  # reads that leave the stream out
+        ("ddp", "delta_block", False, "triton"),
+        ("fsdp", "delta", True, "triton"),
     ],
 )
-def test_same_losses_and_weights(mode, scheme, checkpointing, tmp_path):
-    found = run_two_ranks(mode, scheme, checkpointing, tmp_path / "result.pt")
-    model = worker.build(scheme, checkpointing=False)
+def test_same_losses_and_weights(mode, scheme, checkpointing, backend, tmp_path):
+    found = run_two_ranks(mode, scheme, checkpointing, backend, tmp_path / "result.pt")
+    model = worker.build(scheme, checkpointing=False, backend="naive")
     losses = worker.train(model, 0, 1)
     assert found["losses"] == pytest.approx(losses, rel=1e-5)
     expected = model.state_dict()

@@ -15,9 +15,9 @@ from tests.models.families import SCHEMES, tiny_model, tokens
 STEPS, ROWS = 3, 4
 
 
-def build(scheme: str, checkpointing: bool):
+def build(scheme: str, checkpointing: bool, backend: str):
     config = dares.preset("cumulative") if scheme == "cumulative" else SCHEMES[scheme]
-    model = dares.convert(tiny_model("qwen3"), config, allow_drift=True).train()
+    model = dares.convert(tiny_model("qwen3"), config, allow_drift=True, backend=backend).train()
     torch.manual_seed(1)
     torch.nn.init.normal_(model.base_model.depth.query, std=0.5)
     if checkpointing:
@@ -38,10 +38,10 @@ def train(model, rank: int, ranks: int) -> list[float]:
     return losses
 
 
-def main(mode: str, scheme: str, checkpointing: str, out: str) -> None:
+def main(mode: str, scheme: str, checkpointing: str, backend: str, out: str) -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = build(scheme, checkpointing == "yes")
+    model = build(scheme, checkpointing == "yes", backend)
     if mode == "ddp":
         inner, model = model, torch.nn.parallel.DistributedDataParallel(model)
     else:

@@ -7,6 +7,10 @@ from typing import Any
 import torch
 
 import dares
+from dares.ops.depth_mix import BACKENDS
+
+FAST = [name for name in BACKENDS if name != "naive"]
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 0.04, torch.float16: 5e-3}
 
 PRESETS = {
     "attnres": dares.preset("attnres"),
@@ -20,6 +24,15 @@ PRESETS = {
     "null_block": dares.preset("attnres_block", block=2, null_source=True),
     "literal": dares.preset("delta", read_scale="none"),
 }
+
+# Triton's interpreter knows no float64 and takes a tenth of a millisecond a word of a kernel.
+SMALL: dict[str, dict[str, Any]] = {"triton": {"shape": (2, 7), "sites": 6, "dtype": torch.float32}}
+FEW = ("delta_block", "gate")  # with a running block, with young sources and a gate
+
+
+def cases(names: Any = PRESETS) -> list[tuple[str, str]]:
+    """Backends with presets: all of them, or a few where a pass takes long."""
+    return [(b, name) for b in FAST for name in names if b not in SMALL or name in FEW]
 
 
 class Pass:
@@ -36,6 +49,7 @@ class Pass:
     ) -> None:
         torch.manual_seed(seed)
         self.config, self.shape, self.sites = config, shape, sites
+        self.tolerance = TOLERANCE[dtype]
         self.embeddings = torch.randn(shape).to(dtype).requires_grad_()
         self.deltas = [torch.randn(shape).to(dtype).requires_grad_() for _ in range(sites)]
         self.pull = torch.randn(sites + 1, *shape).to(dtype)
@@ -46,6 +60,11 @@ class Pass:
             )
             for name, p in scheme.named_parameters()
         }
+
+    @classmethod
+    def on(cls, backend: str, config: Any, **settings: Any) -> Pass:
+        """A pass of a size that is quick on that backend."""
+        return cls(config, **{**SMALL.get(backend, {}), **settings})
 
     def scheme(self, backend: str) -> Any:
         scheme = dares.build_scheme(

@@ -111,7 +111,7 @@ class RoutedScheme(ResidualScheme):
         self._mixers: dict[str, DepthMixer] = build_mixers(name, plan)
 
     def _choose_mixer(self, embeddings: Tensor) -> DepthMixer:
-        return self._mixers[choose_backend(self.backend, embeddings)]
+        return self._mixers[choose_backend(self.backend, embeddings, self._mixers)]
 
     def _groups(self) -> tuple[int, ...]:
         """How many routers each group has: a block's, or those of a stretch of sites."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable, Collection
+
 import torch
 from torch import Tensor
 
@@ -10,11 +13,17 @@ from dares.ops.depth_mix.grouped import GroupedMixer
 from dares.ops.depth_mix.interface import DepthMixer, MixPlan, MixState, ReadRule
 from dares.ops.depth_mix.naive import NaiveMixer, depth_mix
 
-FEW_TOKENS = 64
 
-BACKENDS: dict[str, type[DepthMixer]] = {
+def _triton_mixer(plan: MixPlan) -> DepthMixer:
+    from dares.ops.depth_mix.triton import TritonMixer  # Triton is an extra
+
+    return TritonMixer(plan)
+
+
+BACKENDS: dict[str, Callable[[MixPlan], DepthMixer]] = {
     "naive": NaiveMixer,
     "grouped": GroupedMixer,
+    "triton": _triton_mixer,
 }
 
 
@@ -27,20 +36,29 @@ def check_backend(name: str) -> str:
 
 def build_mixers(backend: str, plan: MixPlan) -> dict[str, DepthMixer]:
     """The mixers that a choice of backend may need, by name."""
-    names = BACKENDS if backend == "auto" else [check_backend(backend)]
+    if backend != "auto":
+        return {check_backend(backend): BACKENDS[backend](plan)}
+    names = [name for name in BACKENDS if name != "triton" or _triton_is_for(plan)]
     return {name: BACKENDS[name](plan) for name in names}
 
 
-def choose_backend(backend: str, embeddings: Tensor) -> str:
-    """Which backend a pass uses; "auto" chooses, a name is taken at its word.
-
-    For a few tokens without gradients (decoding) there is little to read and nothing to keep: the
-    plain formula has the fewest steps.
-    """
+def choose_backend(backend: str, embeddings: Tensor, among: Collection[str]) -> str:
+    """Which backend a pass uses; "auto" chooses among those, a name is taken at its word."""
     if backend != "auto":
         return backend
-    tokens = embeddings.numel() // embeddings.shape[-1]
-    return "naive" if tokens <= FEW_TOKENS and not torch.is_grad_enabled() else "grouped"
+    on_gpu = embeddings.is_cuda and torch.cuda.get_device_properties(embeddings.device).major >= 8
+    exact = embeddings.dtype == torch.float64
+    return "triton" if on_gpu and not exact and "triton" in among else "grouped"
+
+
+def _triton_is_for(plan: MixPlan) -> bool:
+    """Is this a CUDA build that sees a GPU, is Triton installed, is the plan within its limits?"""
+    usable = torch.cuda.is_available() and torch.version.hip is None
+    if not usable or importlib.util.find_spec("triton") is None:
+        return False
+    from dares.ops.depth_mix.triton import obstacle
+
+    return obstacle(plan) is None
 
 
 __all__ = [

@@ -1,12 +1,13 @@
 """Grouped depth mixing without side effects: under torch.compile, and where weights are recorded.
 
-The small tensors are left to autograd, the large products are the operators of operators.py.
+The small tensors are left to autograd, the large products are operators: those of operators.py, or
+another set with the same names.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from dares.ops.depth_mix.interface import (
     exact_keys,
     without_autocast,
 )
-from dares.ops.depth_mix.products import combine, weigh
+from dares.ops.depth_mix.products import weigh
 from dares.pytree import TensorState
 
 
@@ -33,7 +34,8 @@ class FunctionalGroup(TensorState):
     softmax: Tensor  # [old, N, G], over the old alone
     top: Tensor  # [N, G], largest score of an old source
     total: Tensor  # [N, G], sum over the old of exp(score - top)
-    sums: Tensor  # [N, G + 1, D]: centred mixes of the old, one a router, and their plain sum
+    sums: list[Tensor]  # [N, D] each: centred mixes of the old, one a router, and their plain sum
+    node: Any  # of the sums, for a mixer that makes them again in the backward
 
 
 @dataclass
@@ -47,6 +49,8 @@ class FunctionalState(MixState):
 class FunctionalMixer(DepthMixer):
     """See DepthMixer and grouped.py."""
 
+    operators: ClassVar[Any] = operators  # score, weighted_sums, combine
+
     def start(self, keys: Tensor, *, record: bool) -> FunctionalState:
         return FunctionalState(keys=exact_keys(keys))
 
@@ -59,7 +63,7 @@ class FunctionalMixer(DepthMixer):
             group = self.group_of[next_router]
             keys = state.keys[self.first_router[group] :].to(exact_dtype(source))
             with without_autocast(source.device.type):
-                all_scores, _ = operators.score(flat, keys, self.plan.eps)
+                all_scores, _ = self.operators.score(flat, keys, self.plan.eps)
             pieces = all_scores.split(self.plan.groups[group:], 1)
             scores = dict(enumerate(pieces, start=group))
         state.sources.append(flat)
@@ -84,13 +88,13 @@ class FunctionalMixer(DepthMixer):
                 running = running.reshape(-1, running.shape[-1])
                 keys = state.keys[router : router + 1].to(exact_dtype(running))
                 young = [*young, running]
-                scores.append(operators.score(running, keys, self.plan.eps)[0][:, 0])
+                scores.append(self.operators.score(running, keys, self.plan.eps)[0][:, 0])
             exponents = self._exponents(group, column, scores)
             n = group.old + len(young) + self.plan.null
-            weights, coefficients = weigh(exponents, group.old, len(young), n, centred=rule.centred)
-            terms = [group.sums[:, column], group.sums[:, -1], *young]
+            weights, coefficients = _weigh(exponents, group.old, len(young), n, rule.centred)
             flat = stream.reshape(-1, stream.shape[-1])
-            read = combine(flat, rule.keep, rule.scale * coefficients, terms).view(stream.shape)
+            read = self._combine(group, column, flat, rule.keep, rule.scale * coefficients, young)
+            read = read.view(stream.shape)
             if not record:
                 return read, None
             old = weights[:, :1] * group.softmax[:, :, column].T
@@ -105,10 +109,27 @@ class FunctionalMixer(DepthMixer):
             exponents = (scores - top).exp()
             total = exponents.sum(0)
             softmax = exponents / total
-            sums = operators.weighted_sums(softmax, list(state.sources))
+            sums, node = self._sum_old(softmax, list(state.sources))
             old = len(state.sources)
-            state.group = FunctionalGroup(index, old, softmax, top, total, sums)
+            state.group = FunctionalGroup(index, old, softmax, top, total, sums, node)
         return state.group
+
+    def _sum_old(self, softmax: Tensor, sources: list[Tensor]) -> tuple[list[Tensor], Any]:
+        """A group's sums, and their node if it is needed."""
+        return list(self.operators.weighted_sums(softmax, sources)), None
+
+    def _combine(
+        self,
+        group: FunctionalGroup,
+        column: int,
+        stream: Tensor,
+        keep: float,
+        coefficients: Tensor,
+        young: list[Tensor],
+    ) -> Tensor:
+        """A site's read from the group's sums and the young sources."""
+        terms = [group.sums[column], group.sums[-1], *young]
+        return self.operators.combine(stream, keep, coefficients, terms)
 
     def _exponents(self, group: FunctionalGroup, column: int, young: list[Tensor]) -> Tensor:
         """exp(score - highest) [N, 1 + young (+ 1)], the old sources' together"""
@@ -117,3 +138,17 @@ class FunctionalMixer(DepthMixer):
         exponents = (logits - logits.detach().amax(-1, keepdim=True)).exp()
         old = exponents[:, :1] * group.total[:, column : column + 1]
         return torch.cat([old, exponents[:, 1:]], -1)
+
+
+def _weigh(exponents: Tensor, old: int, young: int, n: int, centred: bool) -> tuple[Tensor, Tensor]:
+    """products.weigh, with the gradient of the weights alone.
+
+    Centred coefficients differ from the others by constants, so they have the same gradient. Taken
+    from how they are written, it would lose all its digits where one weight is nearly one.
+    """
+    weights, slopes = weigh(exponents, old, young, n, centred=False)
+    if not centred:
+        return weights, slopes
+    with torch.no_grad():
+        _, values = weigh(exponents, old, young, n, centred=True)
+    return weights, values + (slopes - slopes.detach())

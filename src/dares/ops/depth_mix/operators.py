@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dares.ops.depth_mix import products
+from dares.ops.depth_mix.products import combine
 
 
 @torch.library.custom_op("dares::score", mutates_args=())
@@ -53,13 +54,17 @@ def _score_grad(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None
 score.register_autograd(_score_grad, setup_context=_score_setup)
 
 
+def weighted_sums(softmax: Tensor, sources: list[Tensor]) -> tuple[Tensor, ...]:
+    """softmax [n, N, G], n sources [N, D] -> G centred sums and the plain sum, each [N, D]"""
+    return _weighted_sums(softmax, sources).unbind(1)
+
+
 @torch.library.custom_op("dares::weighted_sums", mutates_args=())
-def weighted_sums(softmax: Tensor, sources: list[Tensor]) -> Tensor:
-    """softmax [n, N, G], n sources [N, D] -> centred sums and the plain sum [N, G + 1, D]"""
+def _weighted_sums(softmax: Tensor, sources: list[Tensor]) -> Tensor:
     return products.weighted_sums(softmax, torch.stack(sources))
 
 
-@weighted_sums.register_fake
+@_weighted_sums.register_fake
 def _(softmax: Tensor, sources: list[Tensor]) -> Tensor:
     _, tokens, routers = softmax.shape
     return softmax.new_empty(tokens, routers + 1, sources[0].shape[1])
@@ -93,4 +98,6 @@ def _sums_grad(ctx: Any, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
     return d_softmax, list(d_sources.unbind())
 
 
-weighted_sums.register_autograd(_sums_grad, setup_context=_sums_setup)
+_weighted_sums.register_autograd(_sums_grad, setup_context=_sums_setup)
+
+__all__ = ["combine", "score", "weighted_sums"]
