@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dares.commands import bench
+from dares.commands import bench, plan, prepare, recipes, train
 from dares.commands.terminal import console
 from dares.presets import PRESETS
 from dares.version import VERSION
@@ -21,6 +21,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("prepare")(prepare.prepare)
+app.add_typer(recipes.app, name="recipes")
+app.command("plan")(plan.plan_command)
+app.command("train")(train.train_command)
 app.add_typer(bench.app, name="bench")
 
 

@@ -55,9 +55,16 @@ class Loader:
         if step < 0:
             raise ValueError(f"step must not be negative, got {step}")
         size = share // parts
-        start = step * self.rows_per_step + self.rank * share + part * size
-        places = np.arange(start, start + size)
-        epochs, within = np.divmod(places, len(self.rows))
+        return self._at(step * self.rows_per_step + self.rank * share + part * size, size)
+
+    def predicted(self, step: int) -> int:
+        """Tokens that a step predicts, over all ranks: every true one but a row's first."""
+        rows = self._at(step * self.rows_per_step, self.rows_per_step)
+        return int((self.rows.lengths[rows] - 1).sum())
+
+    def _at(self, start: int, size: int) -> npt.NDArray[np.int64]:
+        """The rows at so many places of the endless sequence."""
+        epochs, within = np.divmod(np.arange(start, start + size), len(self.rows))
         found = np.empty(size, dtype=np.int64)
         for epoch in np.unique(epochs).tolist():
             found[epochs == epoch] = self._order(epoch)[within[epochs == epoch]]

@@ -134,11 +134,17 @@ class RoutedModel(Routed):
         self.post_init()
 
     def _install(self, scheme: ResidualScheme) -> None:
-        layers = getattr(self, self.family_spec.layers)
+        layers: Any = self.depth_layers
         for index, layer in enumerate(layers):
             layers[index] = with_parts_of(layer, self.layer_class)
             layers[index].depth_index = index
         self.depth = scheme
+
+    @property
+    def depth_layers(self) -> nn.ModuleList:
+        """The decoder layers, whatever the family calls them."""
+        layers: nn.ModuleList = getattr(self, self.family_spec.layers)
+        return layers
 
     def forward(
         self,

@@ -1,0 +1,1 @@
+"""What the routers do: measured, and shown."""

@@ -1,0 +1,40 @@
+"""SIGTERM and Ctrl-C: finish the step, then stop. A second one stops at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupt:
+    """Has someone asked the run to stop?"""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.name is not None
+
+
+@contextmanager
+def watching() -> Iterator[Interrupt]:
+    """Note the first signal instead of dying of it."""
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt  # signals belong to the main thread: whoever runs it stops the run
+        return
+
+    def note(number: int, _: FrameType | None) -> None:
+        interrupt.name = signal.Signals(number).name
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, before[each])
+
+    before = {each: signal.signal(each, note) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield interrupt
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,305 @@
+"""A training run from a recipe to a trained model, which can stop at any moment and go on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dares.data.loader import Loader
+from dares.data.prepare import prepare
+from dares.data.rows import PackedData
+from dares.train.checkpoint import Checkpoints, write_whole
+from dares.train.engine import Engine, StepResult, check_shares
+from dares.train.finish import write_model
+from dares.train.interrupt import Interrupt, watching
+from dares.train.metrics import FILE, Metrics, read_metrics
+from dares.train.parallel import Ranks
+from dares.train.recipe import Recipe
+from dares.train.report import Reporter
+
+RECIPE = "recipe.json"
+# these may differ when a run goes on: they change how it is computed or watched, not what it learns
+FREE = {
+    "batch": {"micro_rows"},
+    "run": {
+        "log_every",
+        "eval_every",
+        "checkpoint_every",
+        "keep",
+        "gradient_checkpointing",
+        "compile",
+        "backend",
+        "max_bad_steps",
+    },
+}
+
+
+@dataclass
+class Progress:
+    """Where a run is; all that a checkpoint needs beside weights and optimizer."""
+
+    step: int = 0  # optimizer steps done, skipped ones counted: the loader's position too
+    skipped: int = 0
+    bad_in_a_row: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run ended with; `finished` is False where a signal stopped it."""
+
+    folder: Path
+    finished: bool
+    step: int
+    validation_loss: float | None
+
+
+def train(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    ranks: Ranks,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+    track: Sequence[str] = (),
+    reshard: bool = True,
+    cache: str | Path | None = None,
+) -> Result:
+    """Train a recipe in a folder; with resume, go on from its newest whole checkpoint."""
+    return _Run(recipe, Path(folder), ranks, reporter or Reporter(), reshard).go(
+        resume=resume, track=track, cache=cache
+    )
+
+
+class _Run:
+    def __init__(
+        self, recipe: Recipe, folder: Path, ranks: Ranks, reporter: Reporter, reshard: bool
+    ) -> None:
+        check_shares(recipe, ranks)
+        self.recipe, self.folder, self.ranks = recipe, folder, ranks
+        self.reporter, self.reshard = reporter, reshard
+        self.progress = Progress()
+        self.checkpoints = Checkpoints(folder / "checkpoints", ranks, keep=recipe.run.keep)
+
+    def go(self, *, resume: bool, track: Sequence[str], cache: str | Path | None) -> Result:
+        if self.recipe.run.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
+        with self.ranks.first_goes_first():
+            if self.ranks.first:
+                claim_folder(self.folder, self.recipe, resume=resume)
+            self.data = prepare_data(self.recipe, cache)
+        self.loader = Loader(
+            self.data.train,
+            rows_per_step=self.recipe.batch.rows,
+            seed=self.recipe.run.seed,
+            rank=self.ranks.rank,
+            world=self.ranks.world,
+        )
+        self.engine = Engine(self.recipe, self.ranks, reshard=self.reshard)
+        if resume:
+            self._load()
+        self.metrics = None
+        if self.ranks.first:
+            self.metrics = Metrics(self.folder, track, self.recipe.to_dict())
+            self.metrics.rewind(self.progress.step)
+        self.reporter.start(self.recipe.name, self.progress.step, self.recipe.run.steps)
+        try:
+            with watching() as interrupt:
+                finished = self._steps(interrupt)
+        finally:
+            self.reporter.stop()
+            if self.metrics is not None:
+                self.metrics.close()
+        loss = self._finish() if finished else None
+        return Result(self.folder, finished, self.progress.step, loss)
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def _steps(self, interrupt: Interrupt) -> bool:
+        """Until the last step, or a signal: True if all were done."""
+        run, progress = self.recipe.run, self.progress
+        clock, last_logged = time.perf_counter(), progress.step
+        stopping = False
+        while progress.step < run.steps and not stopping:
+            result = self.engine.step(self.loader, progress.step)
+            progress.step += 1
+            self._count(result)
+            line = None
+            if progress.step % run.log_every == 0 or progress.step == run.steps:
+                now = time.perf_counter()
+                line = self._line(result, progress.step - last_logged, now - clock)
+                clock, last_logged = now, progress.step
+            self.reporter.step(line)
+            self._write(line)
+            if progress.step % run.eval_every == 0 or progress.step == run.steps:
+                self._validate()
+                clock, last_logged = time.perf_counter(), progress.step
+            asked, written = self.ranks.sum(bool(interrupt), self.checkpoints.ready())
+            stopping = asked > 0
+            if written == self.ranks.world:
+                self.checkpoints.finish()
+            due = progress.step % run.checkpoint_every == 0
+            if due or stopping or progress.step == run.steps:
+                self.checkpoints.save(self.engine.network, self.engine.optimizer, self._saved())
+        self.checkpoints.close()
+        if progress.step < run.steps:
+            self.reporter.say(
+                f"stopped by {interrupt.name or 'a signal to another rank'} after step "
+                f"{progress.step}; go on with --resume"
+            )
+            return False
+        return True
+
+    def _count(self, result: StepResult) -> None:
+        """Keep count of steps that were skipped, and stop when they do not end."""
+        progress, run = self.progress, self.recipe.run
+        if result.taken:
+            progress.bad_in_a_row = 0
+            return
+        progress.skipped += 1
+        progress.bad_in_a_row += 1
+        self.reporter.say(
+            f"step {progress.step}: loss {result.loss:g}, gradient norm "
+            f"{result.gradient_norm:g}: skipped"
+        )
+        if progress.bad_in_a_row >= run.max_bad_steps:
+            self.checkpoints.close()
+            raise ValueError(
+                f"{progress.bad_in_a_row} steps in a row, up to step {progress.step}, had a loss "
+                "or gradient that is not finite; the last good checkpoint is kept: try a lower "
+                "optim.lr, a longer optim.warmup or run.precision=fp32"
+            )
+
+    def _line(self, result: StepResult, steps: int, seconds: float) -> dict[str, Any]:
+        routing = self.engine.sharpness(self.data.validation)
+        self.progress.seconds += seconds
+        return {
+            "step": self.progress.step,
+            "loss": result.loss if math.isfinite(result.loss) else None,
+            "lr": result.lr,
+            "gradient_norm": result.gradient_norm if result.taken else None,
+            "tokens_per_second": steps * self.recipe.tokens_per_step / seconds,
+            "memory_mb": self.engine.memory_mb(),
+            "largest_weight": routing and routing.largest,
+            "routing_entropy": routing and routing.entropy,
+            "skipped": self.progress.skipped,
+        }
+
+    def _validate(self) -> None:
+        loss = self.engine.validate(self.data.validation, self.recipe.run.eval_rows)
+        line = {
+            "step": self.progress.step,
+            "validation_loss": loss,
+            "validation_perplexity": math.exp(min(loss, 700.0)),
+        }
+        self._write(line)
+        self.reporter.validated(line)
+
+    def _write(self, line: dict[str, Any] | None) -> None:
+        if line is not None and self.metrics is not None:
+            self.metrics.write(line)
+
+    # -- beginning and end ---------------------------------------------------------------------
+
+    def _load(self) -> None:
+        found = self.checkpoints.newest(self.reporter.say) if self.ranks.first else None
+        path = self.ranks.tell(found)
+        if path is None:
+            self.reporter.say(f"no checkpoint in {self.folder} yet: starting at step 0")
+            return
+        saved = self.checkpoints.load(path, self.engine.network, self.engine.optimizer)
+        if saved["data"] != self.data.key:
+            raise ValueError(
+                f"the data of {self.folder} is not what the run began with: put the inputs back as "
+                "they were, or start a new run"
+            )
+        self.progress = Progress(**saved["progress"])
+        self.reporter.say(f"going on from {path.name}")
+
+    def _saved(self) -> dict[str, Any]:
+        return {
+            "step": self.progress.step,
+            "progress": vars(self.progress),
+            "data": self.data.key,
+            "recipe": self.recipe.to_dict(),
+        }
+
+    def _finish(self) -> float | None:
+        write_model(self.engine, self.data, self.folder)
+        losses = [
+            line["validation_loss"]
+            for line in read_metrics(self.folder / FILE)
+            if "validation_loss" in line
+        ]
+        return losses[-1] if losses else None
+
+
+def claim_folder(folder: Path, recipe: Recipe, *, resume: bool) -> None:
+    """Make the folder this run's own, or see that it is."""
+    path = folder / RECIPE
+    if not path.exists():
+        if resume and not folder.exists():
+            raise ValueError(f"there is no run in {folder} to resume: check --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(recipe.to_dict(), indent=1) + "\n")
+        return
+    if not resume:
+        raise ValueError(
+            f"{folder} holds a run already: go on with --resume, or choose another --out"
+        )
+    changed = differences(Recipe.from_dict(json.loads(path.read_text())), recipe)
+    if changed:
+        raise ValueError(
+            f"the run in {folder} was begun with other settings ({'; '.join(changed)}): "
+            "use those, or start a new run"
+        )
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """The recipe that a run's folder was begun with."""
+    try:
+        return Recipe.from_dict(json.loads((folder / RECIPE).read_text()))
+    except OSError as error:
+        raise ValueError(f"there is no run in {folder} to resume: check --out") from error
+
+
+def differences(begun: Recipe, now: Recipe) -> list[str]:
+    """The settings that make another run of it, as "path: was, is"."""
+    before, after = begun.to_dict(), now.to_dict()
+    found = []
+    for section in ("model", "depth", "data", "optim", "batch", "run"):
+        for field in sorted({*before[section], *after[section]} - FREE.get(section, set())):
+            old, new = before[section].get(field), after[section].get(field)
+            if old != new:
+                found.append(f"{section}.{field} was {old}, is {new}")
+    return found
+
+
+def prepare_data(recipe: Recipe, cache: str | Path | None = None) -> PackedData:
+    """The recipe's text as rows, which the model's vocabulary must cover."""
+    settings = recipe.data
+    data = prepare(
+        settings.inputs,
+        tokenizer=settings.tokenizer,
+        vocabulary=settings.vocabulary,
+        row_tokens=settings.row_tokens,
+        validation=settings.validation,
+        text_field=settings.text_field,
+        limit=settings.limit,
+        cache=cache,
+    )
+    if data.vocabulary > recipe.model.vocabulary:
+        raise ValueError(
+            f"the tokenizer has {data.vocabulary} ids and model.vocabulary is "
+            f"{recipe.model.vocabulary}: --set model.vocabulary={data.vocabulary}"
+        )
+    return data
