@@ -1,7 +1,8 @@
 """Checkpoints that are whole or not there: sharded, written beside the training, checked by hash.
 
-    RUN/checkpoints/step-00000100/      a whole one: its manifest fits its files
-    RUN/checkpoints/step-00000200.part/ one that is being written, or was when the run died
+    RUN/checkpoints/step-00000100/          a whole one: its manifest fits its files
+    RUN/checkpoints/step-00000200.part/     one that is being written, or was when the run died
+    RUN/checkpoints/step-00000300.damaged/  one whose files are not what was written, set aside
 
 Every rank writes its own share (torch.distributed.checkpoint), in the background; the folder gets
 its name when all shares, the progress and the manifest are on the disk.
@@ -9,11 +10,10 @@ its name when all shares, the progress and the manifest are on the disk.
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,16 +21,22 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_state_dict,
     set_state_dict,
 )
 
+from dares.train.durable import PART, not_written, sync_folder, write_whole
+from dares.train.manifest import MANIFEST, METADATA, PROGRESS, describe_files, find_damage
 from dares.train.parallel import Ranks
 
-MANIFEST, PROGRESS, PART = "manifest.json", "progress.json", ".part"
+DAMAGED = ".damaged"
+NAMES = "step-????????"
 OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
+# CheckpointException, torch's own, is no Exception
+ERRORS = (Exception, CheckpointException)
 
 
 class Checkpoints:
@@ -40,6 +46,9 @@ class Checkpoints:
         self.folder, self.ranks, self.keep = folder, ranks, keep
         self._writing: tuple[Path, Future[dict[str, Any]]] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        if ranks.mode == "none":
+            # torch warns that it assumes one process; it is one
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -47,13 +56,9 @@ class Checkpoints:
         """Begin to write; what is saved is copied now, and training may go on."""
         self.finish()
         target = self.folder / f"step-{progress['step']:08d}"
-        if target.exists():
-            return  # a run that was resumed and stopped again before its next step
         part = target.with_name(target.name + PART)
         state = _state(model, optimizer)
-        problem = self._make_room(part, state) if self.ranks.first else None
-        self._agree(problem)
-        self.ranks.wait()
+        self.ranks.agree(self._make_room(part, state) if self.ranks.first else None)
         writer = dcp.FileSystemWriter(part, sync_files=True, overwrite=True)
         saved = dcp.async_save(
             state,
@@ -67,78 +72,74 @@ class Checkpoints:
         """Is a checkpoint written, and waits for its name?"""
         return self._writing is not None and self._writing[1].done()
 
-    def finish(self) -> Path | None:
+    def finish(self) -> None:
         """Wait for what is being written, name it, and remove what is no longer kept."""
         if self._writing is None:
-            return None
+            return
         target, future = self._writing
         self._writing = None
+        files: dict[str, Any] = {}
         problem = None
         try:
             files = future.result()
-        except Exception as error:  # whatever the background met, the run must say so
-            files, problem = {}, _disk_error(target, error)
-        self._agree(problem)
-        part = target.with_name(target.name + PART)
-        everyone = self._gather(files)
+        except ERRORS as error:
+            problem = not_written(f"checkpoint {target.name}", error)
+        self.ranks.agree(problem)
+        shares = self.ranks.gather(files)
         if self.ranks.first:
-            write_whole(part / MANIFEST, json.dumps(everyone, indent=1) + "\n")
-            os.rename(part, target)
-            sync_folder(self.folder)
-            self._prune()
-        self.ranks.wait()
-        return target
+            try:
+                self._name(target, {name: file for share in shares for name, file in share.items()})
+            except OSError as error:
+                problem = not_written(f"checkpoint {target.name}", error)
+        self.ranks.agree(problem)
 
     def close(self) -> None:
         """Finish, and end the thread."""
-        self.finish()
-        self._thread.shutdown()
+        try:
+            self.finish()
+        finally:
+            self._thread.shutdown()
 
     def _make_room(self, part: Path, state: dict[str, Any]) -> str | None:
         """An empty folder to write in, or why there is none."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for left_over in self.folder.glob(f"*{PART}"):
-            shutil.rmtree(left_over)
-        needed, free = state_bytes(state), shutil.disk_usage(self.folder).free
-        if free < needed * 1.05:
-            return (
-                f"a checkpoint needs {needed / 1e6:,.0f} MB and {self.folder} has "
-                f"{free / 1e6:,.0f} MB left: make room and go on with --resume"
-            )
-        part.mkdir()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for left_over in self.folder.glob(f"*{PART}"):
+                shutil.rmtree(left_over)
+            needed, free = state_bytes(state), shutil.disk_usage(self.folder).free
+            if free < needed * 1.05:
+                return (
+                    f"a checkpoint needs {needed / 1e6:,.2f} MB and {self.folder} has "
+                    f"{free / 1e6:,.2f} MB left: make room and go on with --resume"
+                )
+            part.mkdir()
+        except OSError as error:
+            return not_written(f"checkpoint {part.stem}", error)
         return None
 
-    def _agree(self, problem: str | None) -> None:
-        """Every rank stops if one has a problem; the one that has it says so."""
-        (troubled,) = self.ranks.sum(problem is not None)
-        if problem is not None:
-            raise ValueError(problem)
-        if troubled:
-            raise ValueError("another rank could not write its share of the checkpoint")
-
-    def _gather(self, files: dict[str, Any]) -> dict[str, Any]:
-        if self.ranks.mode == "none":
-            return files
-        shares: list[Any] = [None] * self.ranks.world
-        torch.distributed.all_gather_object(shares, files, group=self.ranks.storage)
-        return {name: entry for share in shares for name, entry in share.items()}
-
-    def _prune(self) -> None:
-        for path in sorted(self.folder.glob("step-????????"))[: -self.keep]:
+    def _name(self, target: Path, manifest: dict[str, Any]) -> None:
+        part = target.with_name(target.name + PART)
+        write_whole(part / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+        os.rename(part, target)
+        sync_folder(self.folder)
+        for old in sorted(self.folder.glob(NAMES))[: -self.keep]:
             # renamed first: a checkpoint is never there in part under its own name
-            gone = path.with_name(path.name + PART)
-            os.rename(path, gone)
+            gone = old.with_name(old.name + PART)
+            os.rename(old, gone)
             shutil.rmtree(gone)
 
     # -- reading -------------------------------------------------------------------------------
 
     def newest(self, complain: Callable[[str], None]) -> Path | None:
-        """The newest whole checkpoint; a damaged one is named and passed over."""
-        for path in sorted(self.folder.glob("step-????????"), reverse=True):
+        """The newest whole checkpoint; a damaged one is named and set aside, not to be counted."""
+        for path in sorted(self.folder.glob(NAMES), reverse=True):
             damage = find_damage(path)
             if damage is None:
                 return path
-            complain(f"checkpoint {path} is damaged ({damage}): using the one before it")
+            aside = path.with_name(path.name + DAMAGED)
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(path, aside)
+            complain(f"checkpoint {path.name} is damaged ({damage}): using the one before it")
         return None
 
     def load(self, path: Path, model: Any, optimizer: Any) -> dict[str, Any]:
@@ -157,57 +158,17 @@ class Checkpoints:
             optim_state_dict=state["optimizer"],
             options=OPTIONS,
         )
-        return read_progress(path)
-
-
-def read_progress(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of the run: step, counters, recipe."""
-    return json.loads((path / PROGRESS).read_text())
-
-
-def find_damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint's files; None if they are what the manifest says."""
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        for name, expected in manifest.items():
-            file = path / name
-            if file.stat().st_size != expected["bytes"]:
-                return f"{name} has {file.stat().st_size} bytes instead of {expected['bytes']}"
-            if _hash(file) != expected["blake2b"]:
-                return f"{name} has other contents than were written"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return str(error)
-    return None
+        progress: dict[str, Any] = json.loads((path / PROGRESS).read_text())
+        return progress
 
 
 def state_bytes(state: Any) -> int:
-    """Bytes of this process's share of the tensors."""
+    """Bytes of the tensors, those of other ranks with them: all go to one disk."""
     if isinstance(state, torch.Tensor):
-        local = getattr(state, "_local_tensor", state)
-        return local.numel() * local.element_size()
+        return state.numel() * state.element_size()
     if isinstance(state, dict):
         return sum(map(state_bytes, state.values()))
     return 0
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file at once: a reader sees the old or the new one, whole."""
-    temporary = path.with_name(path.name + PART)
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make names in a folder last through a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _state(model: Any, optimizer: Any) -> dict[str, Any]:
@@ -221,28 +182,5 @@ def _seal(saved: Any, part: Path, progress: dict[str, Any], ranks: Ranks) -> dic
     names = [path.name for path in part.glob(f"__{ranks.rank}_*")]
     if ranks.first:
         write_whole(part / PROGRESS, json.dumps(progress, indent=1) + "\n")
-        names += [PROGRESS, ".metadata"]
-    return {
-        name: {"bytes": (part / name).stat().st_size, "blake2b": _hash(part / name)}
-        for name in names
-    }
-
-
-def _hash(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _disk_error(target: Path, error: Exception) -> str:
-    causes: list[BaseException] = [error]
-    while causes[-1].__cause__ or causes[-1].__context__:
-        causes.append(causes[-1].__cause__ or causes[-1].__context__)  # type: ignore[arg-type]
-    full = any(isinstance(e, OSError) and e.errno == errno.ENOSPC for e in causes)
-    what = "the disk is full" if full else f"{type(error).__name__}: {error}"
-    return (
-        f"checkpoint {target.name} could not be written ({what}); those before it are whole: "
-        "make room and go on with --resume"
-    )
+        names += [PROGRESS, METADATA]
+    return describe_files(part, names)

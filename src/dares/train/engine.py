@@ -14,7 +14,7 @@ from dares.data.loader import Loader, batch_of
 from dares.data.rows import Rows
 from dares.routing.metrics import Sharpness, sharpness
 from dares.train.optim import build_optimizer, set_learning_rate
-from dares.train.parallel import Ranks, accumulating, inner, share_out
+from dares.train.parallel import Ranks, accumulating, fill, inner, share_out
 from dares.train.recipe import Recipe, build_model
 
 SEEDS = 2**63
@@ -37,13 +37,18 @@ class Engine:
         run = recipe.run
         self.recipe, self.ranks = recipe, ranks
         torch.manual_seed(run.seed)
-        model = build_model(recipe).to(ranks.device).train()
+        sharded = ranks.mode == "fsdp"
+        whole: Any = build_model(recipe) if ranks.first or not sharded else None
+        model = _build_on_meta(recipe) if sharded else whole.to(ranks.device)
+        model.train()
         model.config.use_cache = False
         if run.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         if run.compile:
             model.compile()  # in place: the parameters keep their names
         self.network = share_out(model, ranks, bf16=run.precision == "bf16", reshard=reshard)
+        if sharded:
+            fill(model, whole, ranks)
         self.model = inner(self.network)
         self.optimizer = build_optimizer(self.model, recipe.optim)
 
@@ -58,7 +63,7 @@ class Engine:
         parts = max(1, share // recipe.batch.micro_rows)
         # DDP and FSDP average over ranks, the loss does not: hence the world
         predicted = max(1, loader.predicted(step)) / ranks.world
-        local = 0.0
+        local = torch.zeros((), dtype=torch.float64, device=ranks.device)
         for part in range(parts):
             batch = self._on_device(loader.batch(step, part, parts))
             with accumulating(self.network, last=part == parts - 1):
@@ -67,9 +72,9 @@ class Engine:
                     items = torch.tensor(predicted, device=ranks.device)
                     loss = self.network(**batch, num_items_in_batch=items).loss
                 loss.backward()
-            local += loss.item()
+            local += loss.detach()
         norm = self._clip()
-        (loss_sum,) = ranks.sum(local)
+        (loss_sum,) = ranks.sum(local.item())
         mean = loss_sum / ranks.world
         lr = set_learning_rate(self.optimizer, step, recipe.run.steps, recipe.optim)
         taken = math.isfinite(mean) and math.isfinite(norm)
@@ -136,6 +141,11 @@ class Engine:
         norm: Any = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip)
         full = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         return float(full)
+
+
+def _build_on_meta(recipe: Recipe) -> Any:
+    with torch.device("meta"):
+        return build_model(recipe)
 
 
 def check_shares(recipe: Recipe, ranks: Ranks) -> None:

@@ -14,8 +14,8 @@ import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from dares.data.rows import PackedData
-from dares.train.checkpoint import sync_folder
 from dares.train.curves import draw
+from dares.train.durable import PART, sync_folder, writing
 from dares.train.engine import Engine
 from dares.train.metrics import FILE, read_metrics
 from dares.train.recipe import Recipe, build_model
@@ -57,14 +57,18 @@ def write_model(engine: Engine, data: PackedData, folder: Path) -> None:
     """RUN/model and RUN/curves.png, each there whole or not at all. All ranks call this."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights = get_model_state_dict(engine.network, options=options)
-    if engine.ranks.first:
-        metrics = read_metrics(folder / FILE)
-        figure = draw({engine.recipe.name: metrics}, engine.recipe.name)
-        part = folder / f"{CURVES}.part"
-        figure.savefig(part, dpi=130, format="png")
-        os.replace(part, folder / CURVES)
-        _save(engine.recipe, data, weights, folder, metrics)
-    engine.ranks.wait()
+    with engine.ranks.first_goes_first():
+        if engine.ranks.first:
+            metrics = read_metrics(folder / FILE)
+            with writing(str(folder / MODEL)):
+                _save_curves(engine.recipe, folder, metrics)
+                _save(engine.recipe, data, weights, folder, metrics)
+
+
+def _save_curves(recipe: Recipe, folder: Path, metrics: list[dict[str, Any]]) -> None:
+    part = folder / (CURVES + PART)
+    draw({recipe.name: metrics}, recipe.name).savefig(part, dpi=130, format="png")
+    os.replace(part, folder / CURVES)
 
 
 @contextmanager
@@ -93,9 +97,8 @@ def _save(
     model.load_state_dict(weights, assign=True)
     model.tie_weights()
     model.config.eos_token_id = model.generation_config.eos_token_id = data.eos_id
-    part, target = folder / f"{MODEL}.part", folder / MODEL
-    for left_over in (part, target):
-        shutil.rmtree(left_over, ignore_errors=True)
+    part, target = folder / (MODEL + PART), folder / MODEL
+    shutil.rmtree(part, ignore_errors=True)
     with _quiet():
         model.save_pretrained(part)
     shutil.copytree(data.tokenizer, part, dirs_exist_ok=True)
@@ -116,5 +119,6 @@ def _save(
         recipe=json.dumps(recipe.to_dict(), indent=1),
     )
     (part / "README.md").write_text(card)
+    shutil.rmtree(target, ignore_errors=True)  # of a run that had ended: now there is another
     os.rename(part, target)
     sync_folder(folder)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+# seconds in which a signal is the first one again: a Ctrl-C reaches a rank from the terminal, and
+# once more from torchrun
+REPEATED = 2.0
 
 
 class Interrupt:
@@ -14,6 +19,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.name: str | None = None
+        self.since = 0.0
 
     def __bool__(self) -> bool:
         return self.name is not None
@@ -28,9 +34,11 @@ def watching() -> Iterator[Interrupt]:
         return
 
     def note(number: int, _: FrameType | None) -> None:
-        interrupt.name = signal.Signals(number).name
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, before[each])
+        if interrupt.name is None:
+            interrupt.name, interrupt.since = signal.Signals(number).name, time.monotonic()
+        elif time.monotonic() - interrupt.since > REPEATED:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
 
     before = {each: signal.signal(each, note) for each in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,30 +16,17 @@ import torch
 from dares.data.loader import Loader
 from dares.data.prepare import prepare
 from dares.data.rows import PackedData
-from dares.train.checkpoint import Checkpoints, write_whole
+from dares.train.checkpoint import Checkpoints
 from dares.train.engine import Engine, StepResult, check_shares
 from dares.train.finish import write_model
+from dares.train.folder import check_folder, claim_folder, read_recipe
 from dares.train.interrupt import Interrupt, watching
-from dares.train.metrics import FILE, Metrics, read_metrics
+from dares.train.metrics import FILE, Metrics, check_trackers, read_metrics
 from dares.train.parallel import Ranks
 from dares.train.recipe import Recipe
 from dares.train.report import Reporter
 
-RECIPE = "recipe.json"
-# these may differ when a run goes on: they change how it is computed or watched, not what it learns
-FREE = {
-    "batch": {"micro_rows"},
-    "run": {
-        "log_every",
-        "eval_every",
-        "checkpoint_every",
-        "keep",
-        "gradient_checkpointing",
-        "compile",
-        "backend",
-        "max_bad_steps",
-    },
-}
+__all__ = ["Progress", "Result", "prepare_data", "read_recipe", "train"]
 
 
 @dataclass
@@ -74,43 +61,57 @@ def train(
     cache: str | Path | None = None,
 ) -> Result:
     """Train a recipe in a folder; with resume, go on from its newest whole checkpoint."""
-    return _Run(recipe, Path(folder), ranks, reporter or Reporter(), reshard).go(
-        resume=resume, track=track, cache=cache
-    )
+    check_shares(recipe, ranks)
+    check_trackers(track)
+    run = _Run(recipe, Path(folder), ranks, reporter or Reporter(), reshard)
+    with _determinism(recipe.run.deterministic):
+        return run.go(resume=resume, track=track, cache=cache)
+
+
+@contextmanager
+def _determinism(wanted: bool) -> Iterator[None]:
+    """Only algorithms that give the same bits every time; others raise."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 class _Run:
     def __init__(
         self, recipe: Recipe, folder: Path, ranks: Ranks, reporter: Reporter, reshard: bool
     ) -> None:
-        check_shares(recipe, ranks)
         self.recipe, self.folder, self.ranks = recipe, folder, ranks
         self.reporter, self.reshard = reporter, reshard
         self.progress = Progress()
         self.checkpoints = Checkpoints(folder / "checkpoints", ranks, keep=recipe.run.keep)
 
     def go(self, *, resume: bool, track: Sequence[str], cache: str | Path | None) -> Result:
-        if self.recipe.run.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(True)
-        with self.ranks.first_goes_first():
-            if self.ranks.first:
-                claim_folder(self.folder, self.recipe, resume=resume)
+        ranks, restarted = self.ranks, self.ranks.restarted
+        with ranks.first_goes_first():
+            if ranks.first:
+                check_folder(self.folder, self.recipe, resume=resume, restarted=restarted)
             self.data = prepare_data(self.recipe, cache)
         self.loader = Loader(
             self.data.train,
             rows_per_step=self.recipe.batch.rows,
             seed=self.recipe.run.seed,
-            rank=self.ranks.rank,
-            world=self.ranks.world,
+            rank=ranks.rank,
+            world=ranks.world,
         )
-        self.engine = Engine(self.recipe, self.ranks, reshard=self.reshard)
-        if resume:
+        self.engine = Engine(self.recipe, ranks, reshard=self.reshard)
+        if resume or restarted:
             self._load()
         self.metrics = None
-        if self.ranks.first:
-            self.metrics = Metrics(self.folder, track, self.recipe.to_dict())
-            self.metrics.rewind(self.progress.step)
+        with ranks.first_goes_first():
+            if ranks.first:
+                claim_folder(self.folder, self.recipe)
+                settings = self.recipe.to_dict()
+                self.metrics = Metrics(self.folder, track, settings, step=self.progress.step)
         self.reporter.start(self.recipe.name, self.progress.step, self.recipe.run.steps)
         try:
             with watching() as interrupt:
@@ -175,8 +176,8 @@ class _Run:
             self.checkpoints.close()
             raise ValueError(
                 f"{progress.bad_in_a_row} steps in a row, up to step {progress.step}, had a loss "
-                "or gradient that is not finite; the last good checkpoint is kept: try a lower "
-                "optim.lr, a longer optim.warmup or run.precision=fp32"
+                "or gradient that is not finite; the last good checkpoint is kept: try a new run "
+                "with a lower optim.lr, a longer optim.warmup or run.precision=fp32"
             )
 
     def _line(self, result: StepResult, steps: int, seconds: float) -> dict[str, Any]:
@@ -212,7 +213,7 @@ class _Run:
 
     def _load(self) -> None:
         found = self.checkpoints.newest(self.reporter.say) if self.ranks.first else None
-        path = self.ranks.tell(found)
+        path = self.ranks.gather(found)[0]
         if path is None:
             self.reporter.say(f"no checkpoint in {self.folder} yet: starting at step 0")
             return
@@ -241,47 +242,6 @@ class _Run:
             if "validation_loss" in line
         ]
         return losses[-1] if losses else None
-
-
-def claim_folder(folder: Path, recipe: Recipe, *, resume: bool) -> None:
-    """Make the folder this run's own, or see that it is."""
-    path = folder / RECIPE
-    if not path.exists():
-        if resume and not folder.exists():
-            raise ValueError(f"there is no run in {folder} to resume: check --out")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(recipe.to_dict(), indent=1) + "\n")
-        return
-    if not resume:
-        raise ValueError(
-            f"{folder} holds a run already: go on with --resume, or choose another --out"
-        )
-    changed = differences(Recipe.from_dict(json.loads(path.read_text())), recipe)
-    if changed:
-        raise ValueError(
-            f"the run in {folder} was begun with other settings ({'; '.join(changed)}): "
-            "use those, or start a new run"
-        )
-
-
-def read_recipe(folder: Path) -> Recipe:
-    """The recipe that a run's folder was begun with."""
-    try:
-        return Recipe.from_dict(json.loads((folder / RECIPE).read_text()))
-    except OSError as error:
-        raise ValueError(f"there is no run in {folder} to resume: check --out") from error
-
-
-def differences(begun: Recipe, now: Recipe) -> list[str]:
-    """The settings that make another run of it, as "path: was, is"."""
-    before, after = begun.to_dict(), now.to_dict()
-    found = []
-    for section in ("model", "depth", "data", "optim", "batch", "run"):
-        for field in sorted({*before[section], *after[section]} - FREE.get(section, set())):
-            old, new = before[section].get(field), after[section].get(field)
-            if old != new:
-                found.append(f"{section}.{field} was {old}, is {new}")
-    return found
 
 
 def prepare_data(recipe: Recipe, cache: str | Path | None = None) -> PackedData:

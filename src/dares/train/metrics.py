@@ -9,27 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from dares.names import unknown_name
-from dares.train.checkpoint import write_whole
+from dares.train.durable import write_whole, writing
 
 FILE = "metrics.jsonl"
-TRACKERS = ("tensorboard", "wandb")
 
 
 class Metrics:
     """Lines of a run: {"step": ..., "loss": ...}, {"step": ..., "validation_loss": ...}."""
 
-    def __init__(self, folder: Path, trackers: Iterable[str], settings: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, trackers: Iterable[str], settings: dict[str, Any], *, step: int
+    ) -> None:
+        """Forget what came after that step: a resumed run will write it again."""
         self.path = folder / FILE
-        self._trackers = [_open_tracker(name, folder, settings) for name in trackers]
-
-    def rewind(self, step: int) -> None:
-        """Forget what came after a checkpoint: a resumed run will write it again."""
         lines = [line for line in read_metrics(self.path) if line["step"] <= step]
-        write_whole(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+        with writing(str(self.path)):
+            write_whole(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+        self._trackers = [_open_tracker(name, folder, settings, step) for name in trackers]
 
     def write(self, line: dict[str, Any]) -> None:
         """Append a line; it is on the disk when this returns."""
-        with self.path.open("a") as file:
+        with writing(str(self.path)), self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -55,10 +55,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class _TensorBoard:
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: dict[str, Any], step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
+        # what a stopped run wrote after its last checkpoint is hidden
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
         self._writer.add_text("recipe", f"```json\n{json.dumps(settings, indent=1)}\n```")
 
     def write(self, line: dict[str, Any]) -> None:
@@ -71,11 +72,20 @@ class _TensorBoard:
 
 
 class _WeightsAndBiases:
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: dict[str, Any], step: int) -> None:
         import wandb
 
+        # kept, so that a resumed run goes on in the same place
+        kept = folder / "wandb-id.txt"
+        if not kept.exists():
+            write_whole(kept, wandb.util.generate_id())
         self._run = wandb.init(
-            project="dares", name=folder.name, dir=str(folder), config=settings, resume="allow"
+            project="dares",
+            name=folder.name,
+            id=kept.read_text(),
+            dir=str(folder),
+            config=settings,
+            resume="allow",
         )
 
     def write(self, line: dict[str, Any]) -> None:
@@ -86,11 +96,18 @@ class _WeightsAndBiases:
         self._run.finish()
 
 
-def _open_tracker(name: str, folder: Path, settings: dict[str, Any]) -> Any:
-    kinds = {"tensorboard": _TensorBoard, "wandb": _WeightsAndBiases}
-    if name not in kinds:
-        raise ValueError(unknown_name("--track", name, TRACKERS))
+KINDS = {"tensorboard": _TensorBoard, "wandb": _WeightsAndBiases}
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """An error if there is no such tracker."""
+    for name in names:
+        if name not in KINDS:
+            raise ValueError(unknown_name("--track", name, KINDS))
+
+
+def _open_tracker(name: str, folder: Path, settings: dict[str, Any], step: int) -> Any:
     try:
-        return kinds[name](folder, settings)
+        return KINDS[name](folder, settings, step)
     except ModuleNotFoundError as error:
         raise ValueError(f"--track {name} needs a package: pip install {name}") from error

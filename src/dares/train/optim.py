@@ -31,13 +31,30 @@ def build_optimizer(model: Any, settings: OptimSettings) -> torch.optim.AdamW:
         {"params": vectors, "peak": settings.lr, "weight_decay": 0.0},
         {"params": routing, "peak": router_lr, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=settings.lr,
         betas=settings.betas,
         eps=settings.eps,
         fused=True,
     )
+    _begin(optimizer)
+    return optimizer
+
+
+def _begin(optimizer: torch.optim.Optimizer) -> None:
+    """Make the state that the first step would make, so that a checkpoint before it is exact.
+
+    (torch would make it when it is saved, with a step already counted.)
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0  # a step that moves nothing; every true one is given its rate
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    for state in optimizer.state.values():
+        state["step"].zero_()
 
 
 def set_learning_rate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
 from dares.names import unknown_name
 
@@ -26,7 +28,8 @@ class Ranks:
     world: int
     device: torch.device
     mode: str
-    storage: Any = None  # a process group of its own for checkpoints written in the background
+    storage: Any = None  # a gloo group beside the model's own, for files and what is said of them
+    restarted: bool = False  # by torchrun, after one of the ranks died
 
     @property
     def first(self) -> bool:
@@ -41,27 +44,32 @@ class Ranks:
         dist.all_reduce(total)
         return total.tolist()
 
-    def wait(self) -> None:
-        """Until all ranks are here."""
-        if self.mode != "none":
-            dist.barrier()
-
-    def tell(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
+    def gather(self, value: Any) -> list[Any]:
+        """The value of every rank, on every rank."""
         if self.mode == "none":
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, group=self.storage)
-        return box[0]
+            return [value]
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value, group=self.storage)
+        return values
+
+    def agree(self, problem: str | None) -> None:
+        """Wait for all ranks; if one has a problem, every rank raises it."""
+        for each in self.gather(problem):
+            if each is not None:
+                raise ValueError(each)
 
     @contextmanager
     def first_goes_first(self) -> Iterator[None]:
         """Rank 0 runs the body alone, the others after it: one makes a file, all find it."""
         if not self.first:
-            self.wait()
-        yield
-        if self.first:
-            self.wait()
+            self.agree(None)
+            yield
+            return
+        try:
+            yield
+        except ValueError as error:
+            self.agree(str(error))
+        self.agree(None)
 
 
 @contextmanager
@@ -81,8 +89,16 @@ def joined(mode: str | None) -> Iterator[Ranks]:
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, timeout=timedelta(minutes=30))
     try:
-        storage = dist.new_group(backend="gloo")
-        yield Ranks(dist.get_rank(), dist.get_world_size(), device, mode or "ddp", storage)
+        # days: others wait here while rank 0 prepares the data
+        storage = dist.new_group(backend="gloo", timeout=timedelta(days=7))
+        yield Ranks(
+            dist.get_rank(),
+            dist.get_world_size(),
+            device,
+            mode or "ddp",
+            storage,
+            restarted=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0,
+        )
     finally:
         dist.destroy_process_group()
 
@@ -106,6 +122,9 @@ def share_out(model: Any, ranks: Ranks, *, bf16: bool, reshard: bool) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+    # Sources pass a layer's border as they are, and FSDP itself makes views of them. It warns of
+    # writing into such views; nothing here does, and a copy a layer would grow with its square.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     mesh = init_device_mesh(ranks.device.type, (ranks.world,))
     # Only layers travel in bf16: routers, embedding and norms of the root stay float32. Inputs are
     # not cast, since the stream is float32 and autocast does what the products need.
@@ -117,6 +136,26 @@ def share_out(model: Any, ranks: Ranks, *, bf16: bool, reshard: bool) -> Any:
         fully_shard(layer, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
     fully_shard(model, mesh=mesh, reshard_after_forward=False)
     return model
+
+
+def fill(model: Any, whole: Any, ranks: Ranks) -> None:
+    """Give a sharded model on the meta device the weights of rank 0's whole one, a shard a rank.
+
+    `whole` is None on the other ranks: a model larger than one rank's memory is only once in all.
+    """
+    model.to_empty(device=ranks.device)
+    model.tie_weights()  # to_empty makes two of what was one
+    set_model_state_dict(
+        model,
+        whole.state_dict() if ranks.first else {},
+        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+    )
+    # buffers that no state dict holds, such as rotary frequencies
+    kept = dict(whole.named_buffers()) if ranks.first else {}
+    for name, buffer in model.named_buffers():
+        if ranks.first:
+            buffer.copy_(kept[name])
+        dist.broadcast(buffer, 0)
 
 
 def accumulating(network: Any, *, last: bool) -> Any:

@@ -85,14 +85,14 @@ class TerminalReporter(Reporter):
 
 
 def _short(line: dict[str, Any]) -> str:
-    return f"loss {line['loss']:.3f}  {line['tokens_per_second']:,.0f} tok/s"
+    return f"{_figure('loss', line['loss'], '.3f')}  {line['tokens_per_second']:,.0f} tok/s"
 
 
 def _long(line: dict[str, Any]) -> str:
     parts = [
-        f"loss {line['loss']:.4f}",
+        _figure("loss", line["loss"], ".4f"),
         f"lr {line['lr']:.2e}",
-        f"grad {line['gradient_norm']:.2f}",
+        _figure("grad", line["gradient_norm"], ".2f"),
         f"{line['tokens_per_second']:,.0f} tok/s",
         f"{line['memory_mb']:,.0f} MB",
     ]
@@ -102,3 +102,7 @@ def _long(line: dict[str, Any]) -> str:
     if line["skipped"]:
         parts.append(f"skipped {line['skipped']}")
     return "  ".join(parts)
+
+
+def _figure(name: str, value: float | None, form: str) -> str:
+    return f"{name} not finite" if value is None else f"{name} {value:{form}}"

@@ -1,0 +1,37 @@
+"""Several runs under one torchrun, since starting one takes seconds: JSON in, runs in folders out.
+
+[{"name": ..., "mode": "ddp" or "fsdp", "changes": [...], "resume": ...}, ...]
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from dares.train.loop import train
+from dares.train.parallel import joined
+from tests.train.runs import TORCHRUN, Workshop, python
+
+
+def run_on_two_ranks(workshop, jobs):
+    """Start torchrun on this file; returns what it printed."""
+    done = python(*TORCHRUN, "-m", "tests.train.two_ranks", str(workshop.folder), json.dumps(jobs))
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+def main(folder, jobs):
+    workshop = Workshop(Path(folder))
+    with joined("ddp") as ranks:
+        for job in jobs:
+            train(
+                workshop.recipe(*job["changes"]),
+                workshop.folder / job["name"],
+                ranks=dataclasses.replace(ranks, mode=job["mode"]),
+                resume=job.get("resume", False),
+                cache=workshop.cache,
+            )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))
