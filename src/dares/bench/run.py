@@ -1,49 +1,26 @@
-"""The four benchmarks: rows in, a table out."""
+"""The four benchmarks: a shape and depths in, rows out."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
-
-from dares.bench.timing import Ratio, interleaved
+from dares.bench.peak import check_peak, peak_growth
+from dares.bench.rows import Row, with_growth
+from dares.bench.timing import interleaved
 from dares.bench.workloads import (
     Shape,
     decoding,
     depth_pass,
+    loss,
     model,
+    random_ids,
     saved_bytes,
     training_step,
 )
 
 Watch = Callable[[range], Iterator[int]]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a benchmark's table; the ratio is to the first line of the same layers."""
-
-    layers: int
-    what: str
-    value: float
-    unit: str
-    ratio: float
-    low: float | None = None
-    high: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return asdict(self)
-
-
-def _timed(layers: int, results: dict[str, Ratio], *, per: int = 1) -> list[Row]:
-    return [
-        Row(layers, name, 1000 * r.seconds / per, "ms", r.ratio, r.low, r.high)
-        for name, r in results.items()
-    ]
 
 
 def bench_step(
@@ -54,8 +31,8 @@ def bench_step(
     for count in layers:
         sized = replace(shape, layers=count)
         steps = {name: training_step(sized, name) for name in schemes}
-        rows += _timed(count, interleaved(steps, baseline="standard", rounds=rounds, watch=watch))
-    return rows
+        rows += _timed("training step", count, steps, rounds, watch)
+    return with_growth(rows)
 
 
 def bench_op(
@@ -75,8 +52,8 @@ def bench_op(
         if compiled:
             for name in ("grouped", "naive"):
                 passes[f"{name}, compiled"] = depth_pass(sized, scheme, name, "inductor")
-        rows += _timed(count, interleaved(passes, baseline="grouped", rounds=rounds, watch=watch))
-    return rows
+        rows += _timed(f"depth mixing of {scheme}", count, passes, rounds, watch)
+    return with_growth(rows)
 
 
 def bench_decode(
@@ -87,41 +64,56 @@ def bench_decode(
     for count in layers:
         sized = replace(shape, layers=count)
         runs = {name: decoding(sized, name, new=new) for name in schemes}
-        results = interleaved(runs, baseline="standard", rounds=rounds, watch=watch)
-        rows += _timed(count, results, per=new + 1)
-    return rows
+        timed = _timed("decoding a token", count, runs, rounds, watch, per=new + 1)
+        rows += [replace(row, tokens_per_second=1000 / row.value) for row in timed]
+    return with_growth(rows)
 
 
 def bench_memory(
-    shape: Shape, layers: Sequence[int], schemes: Sequence[str], watch: Watch = iter
+    shape: Shape,
+    layers: Sequence[int],
+    schemes: Sequence[str],
+    *,
+    peak: bool,
+    watch: Watch = iter,
 ) -> list[Row]:
-    """Bytes kept for the backward (parameters left out), and how they grow with depth."""
-    ids = torch.randint(shape.vocabulary, (shape.batch, shape.tokens))
-    rows: list[Row] = []
-    saved: dict[tuple[str, int], int] = {}
-    for index in watch(range(len(layers))):
-        sized = replace(shape, layers=layers[index])
-        for name in schemes:
-            network = model(sized, name).train()
-            parameters = {p.untyped_storage().data_ptr() for p in network.parameters()}
-
-            def forward(network: Any = network) -> Any:
-                return network(input_ids=ids, labels=ids, use_cache=False).loss
-
-            count = saved_bytes(forward, ignore=parameters)
-            saved[name, layers[index]] = count
-            base = saved["standard", layers[index]]
-            rows.append(Row(layers[index], name, count / 2**20, "MiB", count / base))
-    if len(layers) > 1:
-        for name in schemes:
-            exponent = _exponent([(n, saved[name, n]) for n in layers])
-            rows.append(Row(0, f"{name}: growth with layers", exponent, "exponent", math.nan))
-    return rows
+    """Bytes kept for the backward (parameters left out), and the peak of a process's memory."""
+    measures = {"kept for the backward": kept_bytes}
+    if peak:
+        check_peak()
+        measures["peak memory of a step"] = peak_growth
+    cases = [(m, count, name) for m in measures for count in layers for name in schemes]
+    found: dict[tuple[str, int, str], int] = {}
+    for index in watch(range(len(cases))):
+        measure, count, name = cases[index]
+        found[cases[index]] = measures[measure](replace(shape, layers=count), name)
+    return with_growth(
+        [
+            Row(count, name, measure, size / 2**20, "MiB", size / found[measure, count, schemes[0]])
+            for (measure, count, name), size in found.items()
+        ]
+    )
 
 
-def _exponent(points: Sequence[tuple[int, float]]) -> float:
-    """The slope of a straight line through the logarithms."""
-    xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
-    middle_x, middle_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    rise = sum((x - middle_x) * (y - middle_y) for x, y in zip(xs, ys, strict=True))
-    return rise / sum((x - middle_x) ** 2 for x in xs)
+def kept_bytes(shape: Shape, scheme: str) -> int:
+    """Bytes that a model's forward keeps for its backward, parameters left out."""
+    network, ids = model(shape, scheme).train(), random_ids(shape)
+    parameters = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    return saved_bytes(lambda: loss(network, ids), ignore=parameters)
+
+
+def _timed(
+    measure: str,
+    layers: int,
+    candidates: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    watch: Watch,
+    *,
+    per: int = 1,
+) -> list[Row]:
+    """A row for each candidate; the first is what the others are compared with."""
+    results = interleaved(candidates, baseline=next(iter(candidates)), rounds=rounds, watch=watch)
+    return [
+        Row(layers, name, measure, 1000 * r.seconds / per, "ms", r.ratio, r.low, r.high)
+        for name, r in results.items()
+    ]

@@ -53,13 +53,23 @@ def model(shape: Shape, scheme: str, backend: str = "auto") -> Any:
     return from_config(config, scheme_config(scheme, shape.layers), backend=backend)
 
 
+def random_ids(shape: Shape) -> Tensor:
+    """One batch of token ids [batch, tokens]."""
+    return torch.randint(shape.vocabulary, (shape.batch, shape.tokens))
+
+
+def loss(network: Any, ids: Tensor) -> Tensor:
+    """The language-model loss on a batch."""
+    return network(input_ids=ids, labels=ids, use_cache=False).loss
+
+
 def training_step(shape: Shape, scheme: str, backend: str = "auto") -> Callable[[], Any]:
     """Forward and backward of a whole model on one batch."""
     network = model(shape, scheme, backend).train()
-    ids = torch.randint(shape.vocabulary, (shape.batch, shape.tokens))
+    ids = random_ids(shape)
 
     def step() -> None:
-        network(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        loss(network, ids).backward()
         network.zero_grad()
 
     return step
