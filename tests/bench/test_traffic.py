@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dares.bench.traffic.bank import SCHEMES
 from dares.bench.traffic.moved import EXACT_BYTES, Pass
-from dares.bench.traffic.table import SCHEMES, bytes_table, traffic, vectors_table
+from dares.bench.traffic.table import bytes_table, traffic, vectors_table
 from dares.bench.workloads import scheme_config
 from dares.schemes import build_scheme
 from tests.bench.touched import Touched
@@ -109,6 +110,19 @@ def test_what_the_model_leaves_out_is_small(scheme, layers):
     assert model < (routed - standard) / shape["tokens"] < 1.1 * model
 
 
+def test_one_read_a_site_by_hand():
+    """Four sublayers: three sites read 2, 3 and 4 sources, which are four in all."""
+    bound = traffic("one read a site", "delta", 2)
+    assert bound.forward.vectors == (2 + 3 + 4) + 3 * 2  # sources; stream in, read out
+    kernels = 2 * (2 + 3 + 4) + 3 * 2  # sources in, gradients out; read's gradient and mix in
+    again = (2 + 3 + 4) - 4  # gradients that meet an earlier one
+    joined = 4 * 3  # with the stream's
+    assert bound.backward.vectors == kernels + again + joined
+    apart = traffic("the same, autograd adds", "delta", 2)
+    assert apart.forward == bound.forward
+    assert apart.backward.vectors == kernels + 3 * again + joined
+
+
 def test_every_design_grows_as_it_should():
     """Reading everything again grows with the square of the depth, groups with its power 3/2."""
     for design in ("naive", "one read a site"):
@@ -132,5 +146,5 @@ def test_readme_has_these_tables():
 def test_mistakes():
     with pytest.raises(ValueError, match="unknown design 'groupd'; did you mean 'grouped'"):
         traffic("groupd", "delta", 4)
-    with pytest.raises(ValueError, match="'standard' mixes nothing"):
+    with pytest.raises(ValueError, match="unknown scheme 'standard'; .*choose from: delta, "):
         traffic("grouped", "standard", 4)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from dares.bench.traffic.moved import ADD, Pass
+from dares.bench.workloads import scheme_config
 from dares.config import DepthConfig
-from dares.presets import preset
+from dares.names import unknown_name
 from dares.schemes import RoutedScheme, build_scheme
+
+SCHEMES = ("delta", "attnres", "delta_block", "attnres_block")  # those that are counted
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,11 @@ class Bank:
 
 def bank_of(scheme: str, layers: int) -> Bank:
     """The bank of a preset in a model with an attention and an MLP a layer."""
-    config = preset(scheme)
-    if not isinstance(config, DepthConfig):
-        raise ValueError(f"scheme {scheme!r} mixes nothing: choose a routed one, such as 'delta'")
+    if scheme not in SCHEMES:
+        raise ValueError(unknown_name("scheme", scheme, SCHEMES))
+    config = scheme_config(scheme, layers)
     built = build_scheme(config, width=1, sites=2 * layers, backend="naive")
+    assert isinstance(config, DepthConfig)
     assert isinstance(built, RoutedScheme)
     group_of = [group for group, size in enumerate(built._groups()) for _ in range(size)]
     sites = []

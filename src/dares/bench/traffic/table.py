@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dares.bench.traffic.bank import Bank, bank_of, scheme_itself
+from dares.bench.traffic.bank import SCHEMES, Bank, bank_of, scheme_itself
 from dares.bench.traffic.grouped import grouped
 from dares.bench.traffic.moved import Pass
 from dares.bench.traffic.one_read import naive, one_read, one_read_autograd
@@ -18,7 +18,6 @@ DESIGNS: dict[str, Callable[[Bank, bool], Pass]] = {
     "grouped": grouped,
     "triton": triton,
 }
-SCHEMES = ("delta", "attnres", "delta_block", "attnres_block")
 LAYERS = (24, 48, 96)
 WIDTH = 1024
 HALF_BYTES = 2
