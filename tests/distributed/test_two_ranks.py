@@ -49,7 +49,7 @@ def run_two_ranks(mode, scheme, checkpointing, backend, out):
 def test_same_losses_and_weights(mode, scheme, checkpointing, backend, tmp_path):
     found = run_two_ranks(mode, scheme, checkpointing, backend, tmp_path / "result.pt")
     model = worker.build(scheme, checkpointing=False, backend="naive")
-    losses = worker.train(model, 0, 1)
+    losses = worker.train(model, 0, 1, backend)
     assert found["losses"] == pytest.approx(losses, rel=1e-5)
     expected = model.state_dict()
     assert found["state"].keys() == expected.keys()

@@ -1,6 +1,8 @@
 """The Triton kernels: against plain torch, at sizes that cut their tiles; what they refuse."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -69,6 +71,17 @@ def test_weighted_sums(n, tokens, width, routers, dtype):
     )
 
 
+def test_a_sum_that_nobody_reads():
+    softmax = torch.randn(2, 3, 4).softmax(0)
+    sources = [torch.randn(3, 5) for _ in range(2)]
+    compare(
+        lambda p, *u: kernels.weighted_sums(p, list(u))[1:2],
+        lambda p, *u: plain.weighted_sums(p, list(u))[1:2],
+        [softmax, *sources],
+        2e-5,
+    )
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("keep", [1.0, 0.0, 0.75])
 @pytest.mark.parametrize(
@@ -121,6 +134,14 @@ def test_tensors_that_are_not_contiguous_or_aligned():
         keys = torch.randn(11, 3).T
         mine, theirs = kernels.score(source, keys, 1e-6), plain.score(source, keys, 1e-6)
         torch.testing.assert_close(mine, theirs)
+
+
+def test_a_scheme_can_be_copied_and_pickled():
+    each = Pass.on("triton", PRESETS["delta"])
+    scheme = each.scheme("triton")
+    for other in (copy.deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
+        assert other.backend == "triton"
+        assert_all_close(each.run(other)[0], each.run(scheme)[0], 1e-12)
 
 
 def test_no_tokens():

@@ -17,7 +17,8 @@ KERNELS = {
     "read_kernel",
     "read_backward_kernel",
 }
-REGISTERS = 128  # a thread's: four groups of four warps fit on a multiprocessor
+REGISTERS = 128  # a thread's: sixteen warps fit on a multiprocessor
+ODD_REGISTERS = 168  # where a width is no multiple of 16, and rows begin anywhere: twelve warps
 SHARED = 64 * 1024  # bytes; every GPU from sm_80 on has 99 KB
 
 
@@ -39,7 +40,8 @@ def check(**choices):
     assert {each["kernel"] for each in found} == KERNELS
     for each in found:
         assert each["spilled"] == 0, each
-        assert 0 < each["registers"] <= REGISTERS, each
+        most = ODD_REGISTERS if each["width"] % 16 else REGISTERS
+        assert 0 < each["registers"] <= most, each
         assert each["shared"] <= SHARED, each
 
 

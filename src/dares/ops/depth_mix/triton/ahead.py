@@ -22,7 +22,6 @@ import torch
 import triton
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from dares.ops.depth_mix.triton import launch, read_kernels, score_kernels, sums_kernels
 from dares.ops.depth_mix.triton.addresses import AT_ONCE, Addresses, table_launch
@@ -31,7 +30,6 @@ from dares.ops.depth_mix.triton.launch import Launch
 WIDTHS = (1024, 2048, 4096, 8192)
 ARCHITECTURES = (80, 90)
 SIZES = {"tokens": 4096, "old": 48, "young": 12}
-TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64"}
 
 
 @dataclass(frozen=True)
@@ -83,21 +81,26 @@ def launches(
     )
 
 
+class WithoutGpu:
+    """As much of Triton's driver as it takes to compile for a GPU that is not there."""
+
+    def __init__(self, arch: int) -> None:
+        self.arch = arch
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.arch, 32)
+
+    def get_current_device(self) -> int:
+        return self.arch  # Triton remembers a target for each device
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
 def compile_launch(each: Launch, arch: int) -> dict[str, Any]:
-    """The kernel of a launch, compiled as the launch itself would; what it takes."""
-    # an argument of 1 is compiled in, as Triton does at a launch
-    ones = {name: 1 for name, value in each.arguments.items() if type(value) is int and value == 1}
-    constants = {**each.constants, **ones}
-    signature, attributes = {}, {}
-    for index, (name, value) in enumerate(each.arguments.items()):
-        signature[name] = _type_of(value)
-        attributes.update(_divisible(value, (index,)))
-    signature.update(dict.fromkeys(constants, "constexpr"))
-    compiled = triton.compile(
-        ASTSource(each.kernel, signature, constants, attributes),
-        target=GPUTarget("cuda", arch, 32),
-        options={"num_warps": each.warps, "num_stages": each.stages},
-    )
+    """What the kernel of a launch takes, compiled by Triton as at the launch itself."""
+    triton.runtime.driver.set_active(WithoutGpu(arch))
+    compiled = each.compile()
     usage = _resource_usage(compiled.asm["cubin"])
     return {
         "kernel": each.kernel.__name__,
@@ -107,24 +110,6 @@ def compile_launch(each: Launch, arch: int) -> dict[str, Any]:
         "spilled": usage["STACK"] + usage["LOCAL"],
         "shared": compiled.metadata.shared,
     }
-
-
-def _type_of(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_type_of(item) for item in value)
-    if isinstance(value, Tensor):
-        return "*" + TYPES[value.dtype]
-    return "fp32" if isinstance(value, float) else "i32"
-
-
-def _divisible(value: Any, path: tuple[int, ...]) -> dict[tuple[int, ...], Any]:
-    """Triton is told which addresses and sizes are multiples of 16, as at a launch."""
-    if isinstance(value, tuple):
-        return {
-            k: v for i, item in enumerate(value) for k, v in _divisible(item, (*path, i)).items()
-        }
-    known = isinstance(value, Tensor) or (isinstance(value, int) and value % 16 == 0)
-    return {path: [["tt.divisibility", 16]]} if known else {}
 
 
 def _resource_usage(cubin: bytes) -> dict[str, int]:

@@ -30,9 +30,15 @@ class Launch:
             return
         tensor = next(each for each in self.arguments.values() if isinstance(each, Tensor))
         with torch.cuda.device_of(tensor):
-            self.kernel[self.programs](
-                **self.arguments, **self.constants, num_warps=self.warps, num_stages=self.stages
-            )
+            self.kernel[self.programs](**self._words())
+
+    def compile(self) -> Any:
+        """The compiled kernel, not run."""
+        return self.kernel.warmup(grid=self.programs, **self._words())
+
+    def _words(self) -> dict[str, Any]:
+        options = {"num_warps": self.warps, "num_stages": self.stages}
+        return {**self.arguments, **self.constants, **options}
 
 
 def power_of_two(number: int, *, least: int, most: int) -> int:

@@ -12,7 +12,7 @@ from dares.ops.depth_mix.triton.launch import ROWS, Launch, power_of_two
 
 @triton.jit
 def read_kernel(
-    stream: tl.tensor,
+    h: tl.tensor,
     coefficients: tl.tensor,
     mix: tl.tensor,
     plain: tl.tensor,
@@ -30,7 +30,7 @@ def read_kernel(
 ) -> None:
     """r = keep * h + c_0 M + c_1 S + sum_j c_(2 + j) u_j
 
-    stream, read [N, D], coefficients [N, 2 + k], mix and plain sum [N, D], young k x [N, D].
+    h, read [N, D], coefficients [N, 2 + k], mix and plain sum [N, D], young k x [N, D].
     A program has one token and one of `blocks` blocks of columns.
     """
     token = (tl.program_id(0) // blocks).to(tl.int64)
@@ -41,7 +41,7 @@ def read_kernel(
     total = tl.load(own) * tl.load(mix + at, mask=inside, other=0.0)
     total += tl.load(own + 1) * tl.load(plain + at, mask=inside, other=0.0)
     if kept:  # not zero times the stream, which may be infinite
-        total += keep * tl.load(stream + at, mask=inside, other=0.0).to(tl.float32)
+        total += keep * tl.load(h + at, mask=inside, other=0.0).to(tl.float32)
     for first in range(0, count, rows):
         row = first + tl.arange(0, rows)
         c = tl.load(own + 2 + row, mask=row < count, other=0.0)
@@ -131,7 +131,7 @@ def read_launch(
         read_kernel,
         (tokens * blocks,),
         {
-            "stream": stream,
+            "h": stream,
             "coefficients": coefficients,
             "mix": mix,
             "plain": plain,

@@ -167,7 +167,7 @@ def score_launch(
         {
             "block_tokens": block_tokens,
             "block_routers": block_routers,
-            "block_width": 32 if block_routers < 256 else 16,
+            "block_width": 32 if block_routers < 128 else 16,
         },
         warps=4 if block_routers < 64 else 8,
     )
