@@ -41,7 +41,7 @@ def mini() -> Recipe:
         model=replace(base.model, width=128, layers=8, head_dim=32, mlp=384),
         data=replace(base.data, row_tokens=256),
         optim=replace(base.optim, warmup=20),
-        run=replace(base.run, steps=160, eval_every=80, eval_rows=32, checkpoint_every=80),
+        run=replace(base.run, steps=160, eval_every=40, eval_rows=32, checkpoint_every=80),
     )
 
 
