@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +215,7 @@ class _Run:
         found = self.checkpoints.newest(self.reporter.say) if self.ranks.first else None
         path = self.ranks.gather(found)[0]
         if path is None:
-            self.reporter.say(f"no checkpoint in {self.folder} yet: starting at step 0")
+            self.reporter.say(f"no whole checkpoint in {self.folder}: starting at step 0")
             return
         saved = self.checkpoints.load(path, self.engine.network, self.engine.optimizer)
         if saved["data"] != self.data.key:
@@ -229,7 +229,7 @@ class _Run:
     def _saved(self) -> dict[str, Any]:
         return {
             "step": self.progress.step,
-            "progress": vars(self.progress),
+            "progress": asdict(self.progress),  # as it is now: it is written later
             "data": self.data.key,
             "recipe": self.recipe.to_dict(),
         }

@@ -1,0 +1,1 @@
+from tests.train.conftest import undisturbed, workshop  # noqa: F401
