@@ -239,8 +239,11 @@ class Site:
         """The young sources' places on the tape."""
         return slice(self.young.start, self.young.stop)
 
-    def exponents(self, running_score: Tensor | None) -> Tensor:
-        """exp(score - highest) [1 + young (+ 1), N], the old sources' together and first"""
+    def weigh(self, running_score: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Weights and coefficients [.., N] of this read, as `products.weigh` gives them.
+
+        Without old sources neither has the old's rows.
+        """
         tape, old, logits = self.tape, self.old, []
         if old is not None:
             logits.append(old.top[:, self.column].unsqueeze(0))
@@ -251,10 +254,16 @@ class Site:
         if self.null:
             logits.append(torch.zeros_like(logits[0][:1]))
         joined = torch.cat(logits)
+        terms = len(self.young) + (running_score is not None)
+        if old is None:
+            weights = joined.softmax(0)
+            own = weights[:terms]
+            return weights, own - 1 / len(weights) if self.centred else own
         exponents = joined.sub_(joined.amax(0)).exp_()
-        if old is not None:
-            exponents[0] *= old.total[:, self.column]
-        return exponents
+        exponents[0] *= old.total[:, self.column]
+        n = old.count + terms + self.null
+        found = products.weigh(exponents.T, old.count, terms, n, centred=self.centred)
+        return found[0].T, found[1].T
 
     def terms(self, sums: Tensor | None, running: Tensor | None) -> list[Tensor]:
         """In the order of the coefficients: the router's mix, the plain sum, the young."""
@@ -294,16 +303,11 @@ class Read(torch.autograd.Function):
         sums: Tensor | None,
         *young: Tensor,
     ) -> Tensor:
-        tape, old = site.tape, 0 if site.old is None else site.old.count
         score = inverse_rms = None
-        terms = len(site.young)
         if running is not None:
-            key = tape.keys[site.router : site.router + 1]
+            key = site.tape.keys[site.router : site.router + 1]
             score, inverse_rms = products.score(running, key, site.eps)
-            terms += 1
-        exponents = site.exponents(score).T
-        n = old + terms + site.null
-        weights, coefficients = products.weigh(exponents, old, terms, n, centred=site.centred)
+        weights, coefficients = site.weigh(score)
         scaled = coefficients * (site.scale if gate is None else gate)
         ctx.site = site
         made_again = site.old is None or site.old.node is not None
@@ -316,7 +320,7 @@ class Read(torch.autograd.Function):
             score,
             None if made_again else sums,
         )
-        return products.combine(stream, site.keep, scaled, site.terms(sums, running))
+        return products.combine(stream, site.keep, scaled.T, site.terms(sums, running))
 
     @staticmethod
     @once_differentiable
@@ -327,7 +331,6 @@ class Read(torch.autograd.Function):
         exact = grad.to(coefficients.dtype)
         gathers = old is not None and sums is None
         d = site.dots(exact, old.sums_again() if old is not None and gathers else sums, running)
-        weights, coefficients = weights.T, coefficients.T
         d_gate = None if gate is None else (d * coefficients).sum().to(gate.dtype)
         scale = site.scale if gate is None else gate
         scaled, d = coefficients * scale, d.mul_(scale)

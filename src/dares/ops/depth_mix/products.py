@@ -17,7 +17,7 @@ def score(source: Tensor, keys: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Z = u K^T / rms(u).   source [N, D], keys [R, D] -> scores [N, R] and 1/rms [N]"""
     exact = source.to(keys.dtype)
     norm = torch.linalg.vector_norm(exact, dim=-1)
-    inverse_rms = (norm.square() / exact.shape[-1] + eps).rsqrt()
+    inverse_rms = norm.square_().div_(exact.shape[-1]).add_(eps).rsqrt_()
     return (exact @ keys.T).mul_(inverse_rms.unsqueeze(-1)), inverse_rms
 
 
@@ -134,14 +134,9 @@ def weigh(
     weights       the same over their sum: w, a_j
     coefficients  [N, 2 + young] of the old mix, the old sum and the young: w, b, a_j - 1/n with
                   b = w/n_old - 1/n if centred, else w, w/n_old, a_j
-
-    Without old sources neither has the old's columns.
     """
     everything = exponents.sum(-1, keepdim=True)
     weights = exponents / everything
-    if not old:
-        own = weights[:, :young]
-        return weights, own - 1 / n if centred else own
     mix, rest = weights[:, :1], weights[:, 1 : 1 + young]
     if not centred:
         return weights, torch.cat([mix, mix / old, rest], -1)
