@@ -1,16 +1,19 @@
 """Several runs under one torchrun, since starting one takes seconds: JSON in, runs in folders out.
 
-[{"name": ..., "mode": "ddp" or "fsdp", "changes": [...], "resume": ...}, ...]
+    [{"name": ..., "mode": "ddp" or "fsdp", "changes": [...], "resume": ..., "stop": ...}, ...]
+
+`stop`: rank 1 alone is told to stop after that step.
 """
 
 import dataclasses
 import json
+import signal
 import sys
 from pathlib import Path
 
 from dares.train.loop import train
 from dares.train.parallel import joined
-from tests.train.runs import TORCHRUN, Workshop, python
+from tests.train.runs import TORCHRUN, Signals, Workshop, python
 
 
 def run_on_two_ranks(workshop, jobs):
@@ -24,11 +27,13 @@ def main(folder, jobs):
     workshop = Workshop(Path(folder))
     with joined("ddp") as ranks:
         for job in jobs:
+            told = job.get("stop") if ranks.rank == 1 else None
             train(
                 workshop.recipe(*job["changes"]),
                 workshop.folder / job["name"],
                 ranks=dataclasses.replace(ranks, mode=job["mode"]),
                 resume=job.get("resume", False),
+                reporter=Signals(told, signal.SIGTERM),
                 cache=workshop.cache,
             )
 
