@@ -3,11 +3,15 @@
 import io
 
 import pytest
+import torch
 from rich.console import Console
 
 from dares import demo
 from dares.train.loop import Result
 from dares.train.metrics import read_metrics
+from dares.train.overrides import apply_overrides
+from dares.train.recipe import build_model
+from dares.train.recipes import recipe
 from tests.data.texts import stories, write_jsonl
 
 SHRUNK = [
@@ -72,3 +76,14 @@ def test_demo_stopped_by_a_signal_says_so(tmp_path, monkeypatch):
     text = write_jsonl(tmp_path / "a.jsonl", stories(300))
     with pytest.raises(SystemExit, match="the next one starts over"):
         demo_of(text, tmp_path / "demo")
+
+
+def test_demo_gives_all_schemes_the_same_start():
+    starts = []
+    for name in demo.SCHEMES:
+        torch.manual_seed(0)
+        model = build_model(apply_overrides(recipe(f"mini-{name}"), SHRUNK))
+        starts.append({n: p for n, p in model.named_parameters() if ".depth." not in n})
+    for start in starts[1:]:
+        assert start.keys() == starts[0].keys()
+        assert all(torch.equal(start[name], starts[0][name]) for name in start)
