@@ -116,7 +116,9 @@ class RoutedScheme(ResidualScheme):
     def _groups(self) -> tuple[int, ...]:
         """How many routers each group has: a block's, or those of a stretch of sites."""
         stretch = self.sources.group_sites or _stretch(self.sites, self.sites_per_layer)
-        counts = Counter(site // stretch for site in self.router_of_site)
+        # the final read, if there is one, joins the last group: alone it would cost a whole pass
+        last = self.sites - 1
+        counts = Counter(min(site, last) // stretch for site in self.router_of_site)
         return tuple(counts[index] for index in sorted(counts))
 
     # -- the bank at a site --------------------------------------------------------------------
