@@ -58,7 +58,14 @@ def test_score(tokens, width, routers, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("n", "tokens", "width", "routers"),
-    [(1, 1, 1, 1), (17, 2, 40, 3), (33, 1, 7, 5), (3, 2, 130, 16), (2, 1, 33, 37), (2, 1, 5, 70)],
+    [
+        (1, 1, 1, 1),
+        (17, 2, 40, 3),
+        (256, 1, 5, 2),
+        (3, 2, 130, 16),
+        (2, 1, 33, 37),
+        (2, 1, 5, 70),
+    ],
 )
 def test_weighted_sums(n, tokens, width, routers, dtype):
     softmax = torch.randn(n, tokens, routers).softmax(0)

@@ -79,7 +79,7 @@ def weighted_sums_backward(
     d_sources = torch.zeros_like(stacked, dtype=softmax.dtype)
     d_sums = grad.transpose(0, 1)
     d_softmax = products.weighted_sums_gradients(d_sums, softmax, stacked, d_sources=d_sources)
-    return d_softmax, d_sources.to(stacked.dtype)
+    return d_softmax.contiguous(), d_sources.to(stacked.dtype)  # strides as the fake one says
 
 
 @weighted_sums_backward.register_fake
