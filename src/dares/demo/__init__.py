@@ -24,8 +24,8 @@ from dares.train.recipes import recipe
 
 SCHEMES = ("standard", "attnres_block", "delta_block", "delta")
 CAVEAT = (
-    "A run this small shows that the machinery works, not the paper's result: one seed, a minute "
-    "of training, and differences that another seed can turn round."
+    "A run this small shows that the machinery works, not the paper's result: a tiny model, one "
+    "seed and so few steps do not say which scheme is better."
 )
 
 

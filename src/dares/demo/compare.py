@@ -86,6 +86,6 @@ def table(outcomes: Sequence[Outcome]) -> Table:
             "" if outcome is first else f"{change:+.1%}",
             "-" if weight is None else f"{weight:.2f}",
             f"{cost.step_time:.2f} x",
-            f"{cost.saved / 1e6:.1f} MB, {cost.saved / first.cost.saved:.2f} x",
+            f"{cost.saved / 1e6:,.0f} MB, {cost.saved / first.cost.saved:.2f} x",
         )
     return shown
