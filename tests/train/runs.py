@@ -57,12 +57,12 @@ class Workshop:
                 **options,
             )
 
-    def command(self, name, *changes, flags=()):
-        """Arguments of Python for the same run as `dares train`."""
-        arguments = ["-m", "dares", "train", "tiny", "--out", str(self.folder / name)]
+    def arguments(self, name, *changes, flags=()):
+        """The same run, said to `dares`."""
+        said = ["train", "tiny", "--out", str(self.folder / name), "--cache", str(self.cache)]
         for change in self.settings(*changes):
-            arguments += ["--set", change]
-        return [*arguments, "--cache", str(self.cache), *flags]
+            said += ["--set", change]
+        return [*said, *flags]
 
 
 class Signals(Reporter):
@@ -86,7 +86,8 @@ def python(*arguments, timeout=200, **environment):
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        # torchrun warns where the number of threads is not said
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -11,8 +11,10 @@ import signal
 import sys
 from pathlib import Path
 
+from dares.train import engine
 from dares.train.loop import train
 from dares.train.parallel import joined
+from dares.train.recipe import build_model
 from tests.train.runs import TORCHRUN, Signals, Workshop, python
 
 
@@ -23,10 +25,19 @@ def run_on_two_ranks(workshop, jobs):
     return done.stdout + done.stderr
 
 
+def built_on_meta(recipe):
+    """Of a model that is sharded, rank 1 never holds the whole."""
+    model = build_model(recipe)
+    assert all(tensor.is_meta for tensor in model.state_dict().values())
+    return model
+
+
 def main(folder, jobs):
     workshop = Workshop(Path(folder))
     with joined("ddp") as ranks:
         for job in jobs:
+            if ranks.rank == 1:
+                engine.build_model = built_on_meta if job["mode"] == "fsdp" else build_model
             told = job.get("stop") if ranks.rank == 1 else None
             train(
                 workshop.recipe(*job["changes"]),

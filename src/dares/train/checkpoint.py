@@ -104,8 +104,7 @@ class Checkpoints:
         """An empty folder to write in, or why there is none."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for left_over in self.folder.glob(f"*{PART}"):
-                shutil.rmtree(left_over)
+            self._clear()
             needed, free = state_bytes(state), shutil.disk_usage(self.folder).free
             if free < needed * 1.05:
                 return (
@@ -116,6 +115,11 @@ class Checkpoints:
         except OSError as error:
             return not_written(f"checkpoint {part.stem}", error)
         return None
+
+    def _clear(self) -> None:
+        """Remove what a run that died was writing, or removing."""
+        for left_over in self.folder.glob(f"*{PART}"):
+            shutil.rmtree(left_over)
 
     def _name(self, target: Path, manifest: dict[str, Any]) -> None:
         part = target.with_name(target.name + PART)
@@ -132,6 +136,7 @@ class Checkpoints:
 
     def newest(self, complain: Callable[[str], None]) -> Path | None:
         """The newest whole checkpoint; a damaged one is named and set aside, not to be counted."""
+        self._clear()
         for path in sorted(self.folder.glob(NAMES), reverse=True):
             damage = find_damage(path)
             if damage is None:

@@ -110,8 +110,8 @@ class _Run:
         with ranks.first_goes_first():
             if ranks.first:
                 claim_folder(self.folder, self.recipe)
-                settings = self.recipe.to_dict()
-                self.metrics = Metrics(self.folder, track, settings, step=self.progress.step)
+                settings, step = self.recipe.to_dict(), self.progress.step
+                self.metrics = Metrics(self.folder, track, settings, step=step)
         self.reporter.start(self.recipe.name, self.progress.step, self.recipe.run.steps)
         try:
             with watching() as interrupt:

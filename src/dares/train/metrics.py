@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ class Metrics:
         lines = [line for line in read_metrics(self.path) if line["step"] <= step]
         with writing(str(self.path)):
             write_whole(self.path, "".join(json.dumps(line) + "\n" for line in lines))
-        self._trackers = [_open_tracker(name, folder, settings, step) for name in trackers]
+        self._trackers = [KINDS[name](folder, settings, step) for name in trackers]
 
     def write(self, line: dict[str, Any]) -> None:
         """Append a line; it is on the disk when this returns."""
@@ -78,7 +80,7 @@ class _WeightsAndBiases:
         # kept, so that a resumed run goes on in the same place
         kept = folder / "wandb-id.txt"
         if not kept.exists():
-            write_whole(kept, wandb.util.generate_id())
+            write_whole(kept, secrets.token_hex(4))
         self._run = wandb.init(
             project="dares",
             name=folder.name,
@@ -96,18 +98,15 @@ class _WeightsAndBiases:
         self._run.finish()
 
 
-KINDS = {"tensorboard": _TensorBoard, "wandb": _WeightsAndBiases}
+KINDS: dict[str, Any] = {"tensorboard": _TensorBoard, "wandb": _WeightsAndBiases}
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """An error if there is no such tracker."""
+    """An error if there is no such tracker, or its package is missing."""
     for name in names:
         if name not in KINDS:
             raise ValueError(unknown_name("--track", name, KINDS))
-
-
-def _open_tracker(name: str, folder: Path, settings: dict[str, Any], step: int) -> Any:
-    try:
-        return KINDS[name](folder, settings, step)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"--track {name} needs a package: pip install {name}") from error
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"--track {name} needs a package: pip install {name}") from error
