@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from dares.presets import PRESETS
-from dares.schemes import ResidualScheme, build_scheme
+from dares.schemes import build_scheme
+
+LAYERS, WIDTH = 24, 1024  # the shape that the table speaks of
 
 
 @dataclass(frozen=True)
 class SchemeRow:
-    """What `dares schemes` says of a preset."""
+    """What `dares schemes` says of a preset, at LAYERS layers of width WIDTH."""
 
     reads: str
-    parameters: str
+    parameters: int  # added to the model
+    vectors: int  # of the stream's width that a token's pass carries beside the stream
     converts_exactly: bool
     paper: str
 
@@ -21,21 +26,13 @@ class SchemeRow:
 def describe(name: str) -> SchemeRow:
     """What a row says is read off the scheme itself."""
     preset = PRESETS[name]
-    scheme = build_scheme(preset.config, width=64, sites=16)
+    with torch.device("meta"):
+        large = build_scheme(preset.config, width=WIDTH, sites=2 * LAYERS)
+    small = build_scheme(preset.config, width=8, sites=16)
     return SchemeRow(
         reads=preset.reads,
-        parameters=_parameters(scheme),
-        converts_exactly=scheme.identity_obstacle() is None,
+        parameters=sum(parameter.numel() for parameter in large.parameters()),
+        vectors=large.carried_vectors(),
+        converts_exactly=small.identity_obstacle() is None,
         paper=preset.paper,
     )
-
-
-def _parameters(scheme: ResidualScheme) -> str:
-    """The count as a formula in D and L: whole vectors of D, and scalars apart."""
-    count = sum(parameter.numel() for parameter in scheme.parameters())
-    if not count:
-        return "none"
-    vectors, scalars = divmod(count, scheme.width)
-    assert not scalars, "no preset has scalar parameters: write them into the formula"
-    offset = vectors - 2 * scheme.sites
-    return "4DL" if not offset else f"4DL {'-' if offset < 0 else '+'} {abs(offset)}D"

@@ -49,19 +49,23 @@ def _root(
 @app.command()
 def schemes() -> None:
     """List the residual schemes that a model can use."""
-    from dares.catalog import describe
+    from dares.catalog import LAYERS, WIDTH, describe
 
     table = Table(pad_edge=False)
-    for heading in ("scheme", "what a sublayer reads", "parameters", "exact", "paper"):
-        table.add_column(heading)
+    for heading in ("scheme", "what a sublayer reads", "parameters", "vectors", "exact", "paper"):
+        table.add_column(
+            heading, justify="right" if heading in ("parameters", "vectors") else "left"
+        )
     for name in PRESETS:
         row = describe(name)
         exact = "yes" if row.converts_exactly else "no"
-        table.add_row(f"[bold]{name}[/bold]", row.reads, row.parameters, exact, row.paper)
+        cells = (row.reads, f"{row.parameters:,}", str(row.vectors), exact, row.paper)
+        table.add_row(f"[bold]{name}[/bold]", *cells)
     console.print(table)
     console.print(
-        "parameters: for L layers of width D. exact: converting a pretrained model changes "
-        "none of its logits (merge='gate' with final='stream' makes it so for any routed scheme)."
+        f"parameters: added to {LAYERS} layers of width {WIDTH}. vectors: of that width, which a "
+        "token's pass carries beside the stream. exact: converting a pretrained model changes none "
+        "of its logits (merge='gate' with final='stream' makes it so for any routed scheme)."
     )
 
 

@@ -82,14 +82,12 @@ class DepthConfig(SchemeConfig):
         ):
             if getattr(self, field) not in choices:
                 raise ValueError(unknown_name(field, getattr(self, field), choices))
-        for field in ("null_source", "running"):
-            if not isinstance(getattr(self, field), bool):
-                raise ValueError(f"{field} must be true or false, got {getattr(self, field)!r}")
+        _check_flag("null_source", self.null_source)
+        _check_flag("running", self.running)
         self._check_block()
         if not _is_number(self.query_std) or not 0 <= self.query_std < float("inf"):
             raise ValueError(f"query_std must be zero or more, got {self.query_std!r}")
-        if not _is_number(self.eps) or not 0 < self.eps < float("inf"):
-            raise ValueError(f"eps must be above zero, got {self.eps!r}")
+        _check_eps(self.eps)
         if self.merge == "none" and self.final == "stream":
             raise ValueError(
                 "merge='none' with final='stream' would never read a source: "
@@ -121,8 +119,86 @@ class DepthConfig(SchemeConfig):
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class DdlConfig(SchemeConfig):
+    """Deep Delta Learning.
+
+    columns     d_v: how many columns the state has
+    gate_start  beta at the start, between 0 (keep) and 2 (reflect), both left out
+    erase       False: only write, a control
+    eps         inside the root mean square of the input, and of the output's length
+    """
+
+    scheme: ClassVar[str] = "ddl"
+
+    columns: int = 1
+    gate_start: float = 1.0
+    erase: bool = True
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _check_whole("columns", self.columns, 1)
+        _check_flag("erase", self.erase)
+        _check_eps(self.eps)
+        if not _is_number(self.gate_start) or not 0 < self.gate_start < 2:
+            raise ValueError(f"gate_start must be between 0 and 2, got {self.gate_start!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HyperConfig(SchemeConfig):
+    """Hyper-Connections: `streams` of them, and whether weights also follow the input."""
+
+    scheme: ClassVar[str] = "hyper"
+
+    streams: int = 4
+    dynamic: bool = True
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _check_whole("streams", self.streams, 1)
+        _check_flag("dynamic", self.dynamic)
+        _check_eps(self.eps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MhcConfig(SchemeConfig):
+    """Manifold-constrained Hyper-Connections: `sinkhorn_steps` make the mixing matrix."""
+
+    scheme: ClassVar[str] = "mhc"
+
+    streams: int = 4
+    sinkhorn_steps: int = 20
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _check_whole("streams", self.streams, 2)  # one stream has nothing to mix
+        _check_whole("sinkhorn_steps", self.sinkhorn_steps, 1)
+        _check_eps(self.eps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseConfig(SchemeConfig):
+    """DenseFormer: averages after every `period`-th layer, over every `dilation`-th before it."""
+
+    scheme: ClassVar[str] = "dense"
+
+    dilation: int = 1
+    period: int = 1
+
+    def __post_init__(self) -> None:
+        _check_whole("dilation", self.dilation, 1)
+        _check_whole("period", self.period, 1)
+
+    def check_layers(self, layers: int) -> None:
+        if self.period > layers:
+            raise ValueError(
+                f"period must be between 1 and {layers} (the model's layers), got {self.period}"
+            )
+
+
 CONFIGS: dict[str, type[SchemeConfig]] = {
-    config.scheme: config for config in (StandardConfig, DepthConfig)
+    config.scheme: config
+    for config in (StandardConfig, DepthConfig, DdlConfig, HyperConfig, MhcConfig, DenseConfig)
 }
 
 
@@ -156,6 +232,21 @@ def _refuse_unknown_fields(config: type[SchemeConfig], fields: Mapping[str, Any]
             if not known:
                 raise ValueError(f"scheme {config.scheme!r} has no options, got {name!r}")
             raise ValueError(unknown_name(f"{config.__name__} field", name, known))
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number, at least {least}, got {value!r}")
+
+
+def _check_eps(eps: Any) -> None:
+    if not _is_number(eps) or not 0 < eps < float("inf"):
+        raise ValueError(f"eps must be above zero, got {eps!r}")
 
 
 def _is_number(value: object) -> bool:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dares.config import DepthConfig, SchemeConfig, StandardConfig
+from dares.config import (
+    DdlConfig,
+    DenseConfig,
+    DepthConfig,
+    HyperConfig,
+    MhcConfig,
+    SchemeConfig,
+    StandardConfig,
+)
 from dares.names import unknown_name
 
 
@@ -48,6 +56,26 @@ PRESETS: dict[str, Preset] = {
         DepthConfig(sources="cumulative", merge="replace"),
         "a softmax over earlier states of the stream: the redundant choice",
         "2605.18855",
+    ),
+    "ddl": Preset(
+        DdlConfig(),
+        "the stream, which sublayers erase and rewrite along their output",
+        "2601.00417",
+    ),
+    "hyper": Preset(
+        HyperConfig(),
+        "a learned mix of 4 streams, which also mix with one another",
+        "2409.19606",
+    ),
+    "mhc": Preset(
+        MhcConfig(),
+        "the same with a doubly stochastic mixing matrix",
+        "2512.24880",
+    ),
+    "dense": Preset(
+        DenseConfig(),
+        "a learned average of all earlier layers' outputs, once a layer",
+        "2402.02622",
     ),
 }
 

@@ -62,6 +62,15 @@ SCHEMES = {
     "gate": dares.preset("delta", merge="gate"),
 }
 
+OTHERS = {
+    "ddl": dares.preset("ddl"),
+    "ddl4": dares.preset("ddl", columns=4),
+    "hyper": dares.preset("hyper"),
+    "mhc": dares.preset("mhc"),
+    "dense": dares.preset("dense"),
+}
+ALL = {**SCHEMES, **OTHERS}
+
 
 def tiny_config(family: str, **changes: Any) -> Any:
     return CONFIGS[family](**changes)
@@ -96,7 +105,9 @@ def relative_difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
 @torch.enable_grad()
 def trained(family: str, scheme: str) -> Any:
     """A converted model after 20 optimizer steps; shared between tests, so leave it as it is."""
-    model = dares.convert(tiny_model(family), SCHEMES[scheme]).train()
+    config = ALL[scheme]
+    drifts = config.scheme == "ddl"  # no setting of it is a pretrained model's residual
+    model = dares.convert(tiny_model(family), config, allow_drift=drifts).train()
     routers = list(model.base_model.depth.parameters())
     others = [p for p in model.parameters() if all(p is not router for router in routers)]
     optimizer = torch.optim.AdamW([{"params": routers, "lr": 5e-2}, {"params": others, "lr": 1e-3}])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dares
-from tests.models.families import CONFIGS, SCHEMES, relative_difference, tiny_model, tokens
+from tests.models.families import CONFIGS, OTHERS, SCHEMES, relative_difference, tiny_model, tokens
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -26,6 +26,25 @@ def test_converted_logits_are_the_originals(family, scheme, embedding_std, atten
     if scheme == "gate":
         assert torch.equal(after, before)
     assert relative_difference(after, before) < 1e-5
+
+
+@pytest.mark.parametrize("scheme", ["hyper", "mhc", "dense"])
+@pytest.mark.parametrize("family", CONFIGS)
+def test_the_other_schemes_too(family, scheme):
+    model, ids = tiny_model(family), tokens()
+    with torch.no_grad():
+        before = model(ids).logits
+        after = dares.convert(model, OTHERS[scheme])(ids).logits
+    assert relative_difference(after, before) < 1e-5
+    # mhc's weights are sigmoids and sums; in a parallel layer hyper adds one delta after the other
+    if scheme == "dense" or (scheme == "hyper" and family != "gpt_neox"):
+        assert torch.equal(after, before)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_deep_delta_learning_is_no_residual(family):
+    with pytest.raises(ValueError, match="would change the model: Deep Delta Learning moves"):
+        dares.convert(tiny_model(family), OTHERS["ddl"])
 
 
 @pytest.mark.parametrize("family", CONFIGS)

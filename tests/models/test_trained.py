@@ -5,18 +5,29 @@ import torch
 
 import dares
 from dares.models.layer import RoutedLayer
-from tests.models.families import CONFIGS, SCHEMES, relative_difference, tokens, trained
+from tests.models.families import ALL, CONFIGS, OTHERS, relative_difference, tokens, trained
 
-pytestmark = [
-    pytest.mark.parametrize("scheme", SCHEMES),
-    pytest.mark.parametrize("family", CONFIGS),
-]
+# one family of each kind by default: sequential, parallel, with norms after the branches
+KINDS = ("qwen3", "gpt_neox", "gemma3")
+
+
+def _case(family, scheme):
+    marks = [pytest.mark.slow] if scheme in OTHERS and family not in KINDS else []
+    return pytest.param(family, scheme, marks=marks, id=f"{family}-{scheme}")
+
+
+pytestmark = pytest.mark.parametrize(
+    ("family", "scheme"), [_case(family, scheme) for family in CONFIGS for scheme in ALL]
+)
 
 
 def test_routing_has_moved(family, scheme):
     """Without this the rest would only test uniform weights."""
     model = trained(family, scheme)
     assert model.base_model.depth.identity_obstacle() is not None
+    if scheme in OTHERS:
+        assert not any(model(tokens(), output_routing=True).routing)
+        return
     with torch.no_grad():
         routing = model(tokens(), output_routing=True).routing
     deviation = max((w - 1 / w.shape[-1]).abs().max().item() for w in routing if w is not None)
@@ -169,7 +180,9 @@ def test_bf16(family, scheme):
     out = half(ids, output_routing=True)
     assert out.logits.dtype == torch.bfloat16
     assert out.logits.isfinite().all()
-    assert relative_difference(out.logits.float(), exact) < 0.1
+    # a state that is erased and rewritten is rounded more often than one that is added to
+    bound = 0.3 if scheme.startswith("ddl") else 0.1
+    assert relative_difference(out.logits.float(), exact) < bound
     assert all(w.dtype == torch.float32 for w in out.routing if w is not None)
 
 

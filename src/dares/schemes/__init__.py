@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dares.config import SchemeConfig
 from dares.schemes.base import DepthState, ResidualScheme
+from dares.schemes.ddl import DdlScheme
+from dares.schemes.dense import DenseScheme
+from dares.schemes.hyper import HyperScheme
+from dares.schemes.mhc import MhcScheme
 from dares.schemes.routed import RoutedScheme
 from dares.schemes.standard import StandardScheme
 
 SCHEMES: dict[str, type[ResidualScheme]] = {
     "standard": StandardScheme,
     "routed": RoutedScheme,
+    "ddl": DdlScheme,
+    "hyper": HyperScheme,
+    "mhc": MhcScheme,
+    "dense": DenseScheme,
 }
 
 
@@ -46,7 +54,11 @@ def build_scheme(
 
 __all__ = [
     "SCHEMES",
+    "DdlScheme",
+    "DenseScheme",
     "DepthState",
+    "HyperScheme",
+    "MhcScheme",
     "ResidualScheme",
     "RoutedScheme",
     "StandardScheme",

@@ -180,6 +180,10 @@ class ResidualScheme(nn.Module):
             raise ValueError("no routing was recorded: pass record=True to start")
         return tuple(state.routing.get(site) for site in range(self.read_sites))
 
+    def carried_vectors(self) -> int:
+        """Vectors of the stream's width that a token's pass carries beside the stream."""
+        return 0
+
     # -- how it is computed --------------------------------------------------------------------
 
     @property
@@ -232,6 +236,14 @@ class ResidualScheme(nn.Module):
     def extra_repr(self) -> str:
         parallel = ", parallel" if self.parallel else ""
         return f"width={self.width}, sites={self.sites}{parallel}"
+
+
+def set_start(tensor: Tensor, start: Tensor) -> None:
+    """Give a parameter or buffer its start, unless transformers loaded it from a checkpoint."""
+    if tensor.is_meta or getattr(tensor, "_is_hf_initialized", False):
+        return
+    with torch.no_grad():
+        tensor.copy_(start)
 
 
 def _refuse_non_finite(embeddings: Tensor) -> None:

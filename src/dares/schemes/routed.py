@@ -186,6 +186,9 @@ class RoutedScheme(ResidualScheme):
             state.routing[site] = weights
         return read
 
+    def carried_vectors(self) -> int:
+        return len(self.sources.labels(self.sites))
+
     # -- identity ------------------------------------------------------------------------------
 
     def identity_obstacle(self) -> str | None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dares.config import DepthConfig
-from dares.schemes.base import DepthState
+from dares.schemes.base import DepthState, set_start
 
 
 @dataclass
@@ -136,14 +136,13 @@ class ProjectedStates(CumulativeStates):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        # transformers marks what it loaded from a checkpoint
-        if self.projection.is_meta or getattr(self.projection, "_is_hf_initialized", False):
+        if self.projection.is_meta:
             return
         generator = torch.Generator().manual_seed(self.SEED)
         with torch.device("cpu"):
             start = torch.empty(self.projection.shape, dtype=torch.float32)
             matrix = nn.init.orthogonal_(start, generator=generator)
-        self.projection.data.copy_(matrix)
+        set_start(self.projection, matrix)
 
     def view(self, stream: Tensor) -> Tensor:
         return stream @ self.projection.to(stream.dtype).T

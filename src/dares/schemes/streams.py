@@ -1,0 +1,56 @@
+"""What schemes with several streams share: the streams, and the one that the model sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dares.schemes.base import DepthState, ResidualScheme
+
+
+@dataclass
+class StreamsState(DepthState):
+    """`streams` [..., n, D]; `stream`, which the model sees between layers, is the first."""
+
+    streams: Any = None
+    # What a site computed when it read and needs when it writes, by site.
+    kept: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
+
+
+class StreamsScheme(ResidualScheme):
+    """n streams that start as copies of the embedding. A scheme fills in _read and _write."""
+
+    streams: int  # n
+
+    def _start(self, embeddings: Tensor, *, record: bool) -> StreamsState:
+        spread = embeddings.unsqueeze(-2).expand(*embeddings.shape[:-1], self.streams, self.width)
+        return StreamsState(stream=embeddings, streams=spread)
+
+    def resume(self, state: Any, hidden_states: Tensor) -> None:
+        """Every stream takes what the model (a hook, say) has added to the one it sees."""
+        if hidden_states is not state.stream:
+            state.streams = state.streams + (hidden_states - state.stream).unsqueeze(-2)
+            state.stream = hidden_states
+
+    def carried_vectors(self) -> int:
+        return self.streams - 1
+
+    def _replace(self, state: StreamsState, streams: Tensor) -> None:
+        state.streams, state.stream = streams, streams.select(-2, 0)
+
+    def _finish(self, state: Any) -> Tensor:
+        """The mean, written so that equal streams give themselves to the last bit."""
+        first = state.stream
+        if self.streams == 1:
+            return first
+        rest = state.streams.narrow(-2, 1, self.streams - 1)
+        return first + (rest - first.unsqueeze(-2)).sum(-2) / self.streams
+
+
+def unit_rms(tensor: Tensor, eps: float) -> Tensor:
+    """u / rms(u) over the last axis, in float32 (float64 for float64)."""
+    exact = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    return exact * (exact.square().mean(-1, keepdim=True) + eps).rsqrt()
