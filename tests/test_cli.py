@@ -35,13 +35,28 @@ def test_schemes_lists_every_preset():
     assert result.exit_code == 0
     for name in dares.PRESETS:
         assert name in result.output
-    assert "4DL - 2D" in result.output
+    assert "96,256" in result.output  # delta: 47 sites of 24 layers, two vectors of 1,024 each
 
 
 def test_doctor():
     result = runner.invoke(cli.app, ["doctor"])
     assert "transformers" in result.output
     assert "bf16 matmul on CPU" in result.output
+
+
+def test_bf16_is_guarded_where_the_probe_finds_it_broken(monkeypatch):
+    variable, value = doctor.BF16_FIX
+    monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(doctor, "bf16_works", lambda extra=None: extra == {variable: value})
+    doctor.guard_bf16()
+    assert os.environ[variable] == value
+    monkeypatch.delenv(variable)
+    monkeypatch.setattr(doctor, "bf16_works", lambda extra=None: True)
+    doctor.guard_bf16()
+    assert variable not in os.environ
+    monkeypatch.setattr(doctor, "bf16_works", lambda extra=None: False)
+    with pytest.raises(ValueError, match="bf16 products crash on this CPU: use float32"):
+        doctor.guard_bf16()
 
 
 def test_doctor_survives_a_crashing_probe(monkeypatch):

@@ -58,7 +58,8 @@ def test_readme_table_is_true():
         row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         told = describe(name)
-        assert cells[3] == told.parameters
+        assert cells[2] == f"{told.parameters:,}"
+        assert cells[3] == str(told.vectors)
         assert cells[4] == ("yes" if told.converts_exactly else "no")
 
 

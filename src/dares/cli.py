@@ -85,7 +85,7 @@ def doctor() -> None:
 
 @app.command()
 def demo() -> None:
-    """Convert a tiny model, train it for 50 steps, and show what its routers learned."""
+    """Train the same small model under four residual schemes, side by side."""
     from dares.demo import run
 
     run(console)

@@ -18,7 +18,7 @@ for size in (1, 16, 64, 256, 768):
     ones = torch.ones(size, size, dtype=torch.bfloat16)
     assert (ones @ ones)[0, 0] == size
 """
-OPTIONAL = ("accelerate", "peft", "lm-eval", "matplotlib", "triton")
+OPTIONAL = ("accelerate", "peft", "lm-eval", "datasets", "tensorboard", "triton")
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,16 @@ def bf16_works(extra_environment: dict[str, str] | None = None) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return result.returncode == 0
+
+
+def guard_bf16() -> None:
+    """Before the first bf16 product on a CPU: set what this machine needs, or refuse."""
+    variable, value = BF16_FIX
+    if variable in os.environ or bf16_works():
+        return
+    if not bf16_works({variable: value}):
+        raise ValueError("bf16 products crash on this CPU: use float32 (run.precision=fp32)")
+    os.environ[variable] = value
 
 
 def examine() -> list[Finding]:

@@ -50,7 +50,6 @@ def test_tokens_a_second(tmp_path):
 
 
 def test_several_depths_have_an_exponent_and_a_picture(tmp_path):
-    pytest.importorskip("matplotlib")
     picture = tmp_path / "op.png"
     shape = [*TINY, "--layers", "2,4,8"]
     rows, output = bench(tmp_path, "op", *shape, "--plot", str(picture))

@@ -1,6 +1,5 @@
 """Rows, their growth, and the picture of them."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -36,7 +35,6 @@ def test_one_depth_has_no_growth():
 
 
 def test_picture_of_growth():
-    pytest.importorskip("matplotlib")
     found = figure(with_growth([*rows([12, 24]), *rows([12, 24], "decoding")]))
     assert len(found.axes) == 4
     growth, ratios = found.axes[:2]
@@ -51,7 +49,6 @@ def test_picture_of_growth():
 
 
 def test_picture_of_one_depth(tmp_path):
-    pytest.importorskip("matplotlib")
     (axes,) = figure(rows([24])).axes
     assert [bar.get_width() for bar in axes.patches] == [1, 2, 3]
     assert "24 layers" in axes.get_title()
@@ -61,14 +58,10 @@ def test_picture_of_one_depth(tmp_path):
 
 
 def test_more_lines_than_colours():
-    pytest.importorskip("matplotlib")
     many = [Row(depth, f"scheme {i}", "m", 1.0, "s", 1.0) for depth in (1, 2) for i in range(9)]
     assert len(figure(with_growth(many)).axes[0].get_lines()) == 9
 
 
-def test_plot_is_refused_before_measuring(monkeypatch):
+def test_plot_is_refused_before_measuring():
     with pytest.raises(ValueError, match=r"--plot writes a PNG, got 'rows.svg'"):
         check_plot(Path("rows.svg"))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'dares\[plot\]'"):
-        check_plot(Path("rows.png"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +22,6 @@ def check_plot(path: Path) -> None:
     """Refuse before anything is measured what could not be drawn afterwards."""
     if path.suffix.lower() != ".png":
         raise ValueError(f"--plot writes a PNG, got {str(path)!r}: end its name in .png")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            "--plot needs matplotlib, which is not installed: pip install 'dares[plot]'"
-        )
 
 
 def save(rows: Sequence[Row], path: Path) -> None:

@@ -41,6 +41,9 @@ def train_command(
     ] = None,
 ) -> None:
     """Train a recipe from scratch; the folder ends with the model, its curves and its metrics."""
+    import torch
+
+    from dares.doctor import guard_bf16
     from dares.train.loop import read_recipe, train
     from dares.train.overrides import apply_overrides
     from dares.train.parallel import joined
@@ -55,6 +58,8 @@ def train_command(
     folder = out or Path("runs") / str(name)
     base = read_recipe(folder) if name is None else recipe(name)
     chosen = apply_overrides(base, changed)
+    if chosen.run.precision == "bf16" and not torch.cuda.is_available():
+        guard_bf16()
     with joined(parallel) as ranks:
         reporter = TerminalReporter(console) if ranks.first else Reporter()
         result = train(
