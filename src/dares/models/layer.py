@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from dares.models.spec import BlockSpec, Branch
@@ -90,7 +91,9 @@ class RoutedLayer(_Mixin):
         **kwargs: Any,
     ) -> tuple[Tensor, DepthState]:
         kwargs.update(zip(self.argument_names, args, strict=False))
-        scheme, state = depth_scheme, depth_state.fork()
+        # a layer may run again for its gradients, from the state that it was given
+        scheme = depth_scheme
+        state = depth_state.fork() if torch.is_grad_enabled() else depth_state
         scheme.resume(state, hidden_states)
         attention, mlp = self.spec.attention, self.spec.mlp
         site = 2 * self.depth_index
