@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -86,19 +86,21 @@ def joined(mode: str | None) -> Iterator[Ranks]:
         yield Ranks(0, 1, _device(0), "none")
         return
     device = _device(int(os.environ.get("LOCAL_RANK", "0")))
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    store, rank, world = next(dist.rendezvous("env://"))
+    if os.environ.get("GROUP_WORLD_SIZE") == "1":
+        # torchrun's store lives on through a restart, and where the ranks that died were to be
+        # found is still in it. (With several nodes, each counts restarts of its own.)
+        store = dist.PrefixStore(f"restart {restarts}", store)
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, timeout=timedelta(minutes=30))
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=world, timeout=timedelta(minutes=30)
+    )
     try:
         # days: others wait here while rank 0 prepares the data
         storage = dist.new_group(backend="gloo", timeout=timedelta(days=7))
-        yield Ranks(
-            dist.get_rank(),
-            dist.get_world_size(),
-            device,
-            mode or "ddp",
-            storage,
-            restarted=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0,
-        )
+        ranks = Ranks(rank, world, device, mode or "ddp", storage)
+        yield replace(ranks, restarted=any(ranks.gather(restarts > 0)))
     finally:
         dist.destroy_process_group()
 
