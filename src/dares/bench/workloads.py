@@ -138,7 +138,8 @@ def saved_bytes(forward: Callable[[], Any], *, ignore: set[int]) -> int:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in ignore:
             storages[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        # the tensor itself would hold the node that holds it, and all of it would stay for ever
+        return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = forward()  # alive until all is counted, so that no address is used twice
