@@ -40,7 +40,7 @@ def _check_picture(path: Path | None) -> Path | None:
     return _check_folder(path)
 
 
-EVERY_SCHEME = "standard,attnres_block,attnres,delta_block,delta"
+EVERY_SCHEME = "standard,attnres_block,attnres,delta_block,delta,ddl,hyper,mhc,dense"
 Layers = Annotated[str, typer.Option(help="Numbers of layers, with commas between them.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds that count; each times every row once.")]
 Schemes = Annotated[str, typer.Option(help="Presets with commas between them, standard first.")]

@@ -12,8 +12,8 @@ Line = Mapping[str, Any]
 # Okabe and Ito's colours, which most people can tell apart
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
 PANELS = (
-    ("loss", "training loss"),
-    ("validation_loss", "validation loss"),
+    ("loss", "training loss (nats a token)"),
+    ("validation_loss", "validation loss (nats a token)"),
     ("gradient_norm", "gradient norm"),
     ("largest_weight", "mean largest routing weight"),
 )

@@ -95,7 +95,7 @@ class _Run:
         with ranks.first_goes_first():
             if ranks.first:
                 check_folder(self.folder, self.recipe, resume=resume, restarted=restarted)
-            self.data = prepare_data(self.recipe, cache)
+            self.data = prepare_data(self.recipe, cache, self.reporter)
         self.loader = Loader(
             self.data.train,
             rows_per_step=self.recipe.batch.rows,
@@ -244,7 +244,9 @@ class _Run:
         return losses[-1] if losses else None
 
 
-def prepare_data(recipe: Recipe, cache: str | Path | None = None) -> PackedData:
+def prepare_data(
+    recipe: Recipe, cache: str | Path | None = None, reporter: Reporter | None = None
+) -> PackedData:
     """The recipe's text as rows, which the model's vocabulary must cover."""
     settings = recipe.data
     data = prepare(
@@ -256,6 +258,7 @@ def prepare_data(recipe: Recipe, cache: str | Path | None = None) -> PackedData:
         text_field=settings.text_field,
         limit=settings.limit,
         cache=cache,
+        progress=reporter.preparing if reporter is not None else None,
     )
     if data.vocabulary > recipe.model.vocabulary:
         raise ValueError(

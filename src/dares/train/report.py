@@ -18,6 +18,9 @@ from rich.progress import (
 class Reporter:
     """Silent: for ranks that do not print, and for programs that call `train`."""
 
+    def preparing(self, stage: str, done: int, total: int | None) -> None:
+        """The text is being made into rows: at which stage, and how many bytes of it."""
+
     def start(self, name: str, step: int, steps: int) -> None:
         """The run begins, or goes on, at that step."""
 
@@ -41,6 +44,12 @@ class TerminalReporter(Reporter):
         self.console = console
         self._bar: Progress | None = None
         self._steps, self._validation = 0, ""
+        self._stage = "hashing"  # quick, and all there is where the text is ready
+
+    def preparing(self, stage: str, done: int, total: int | None) -> None:
+        if stage != self._stage:
+            self._stage = stage
+            self.say(f"text: {stage}")
 
     def start(self, name: str, step: int, steps: int) -> None:
         self._steps = steps
