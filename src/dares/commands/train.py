@@ -44,7 +44,8 @@ def train_command(
     import torch
 
     from dares.doctor import guard_bf16
-    from dares.train.loop import read_recipe, train
+    from dares.train.folder import read_recipe
+    from dares.train.loop import train
     from dares.train.overrides import apply_overrides
     from dares.train.parallel import joined
     from dares.train.recipes import recipe

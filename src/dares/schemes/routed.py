@@ -143,7 +143,7 @@ class RoutedScheme(ResidualScheme):
     # -- the four calls ------------------------------------------------------------------------
 
     def _start(self, embeddings: Tensor, *, record: bool) -> RoutedState:
-        mixer = self._choose_mixer(embeddings)
+        mixer = self._choose_mixer(embeddings).for_pass(record=record)
         bank = mixer.start(self.query * self.gain, record=record)
         mixer.append(bank, self.sources.first(embeddings), next_router=0)
         gates = self.gate.unbind() if self.gated else ()

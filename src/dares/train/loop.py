@@ -19,14 +19,14 @@ from dares.data.rows import PackedData
 from dares.train.checkpoint import Checkpoints
 from dares.train.engine import Engine, StepResult, check_shares
 from dares.train.finish import write_model
-from dares.train.folder import check_folder, claim_folder, read_recipe
+from dares.train.folder import check_folder, claim_folder
 from dares.train.interrupt import Interrupt, watching
 from dares.train.metrics import FILE, Metrics, check_trackers, read_metrics
 from dares.train.parallel import Ranks
 from dares.train.recipe import Recipe
 from dares.train.report import Reporter
 
-__all__ = ["Progress", "Result", "prepare_data", "read_recipe", "train"]
+__all__ = ["Progress", "Result", "prepare_data", "train"]
 
 
 @dataclass

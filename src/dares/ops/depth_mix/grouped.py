@@ -15,15 +15,12 @@ and every coefficient is exactly zero at uniform weights. (Not centred: b = w/n_
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor
 
-from dares.ops.depth_mix.forward import ForwardMixer, ForwardState
-from dares.ops.depth_mix.functional import FunctionalMixer, FunctionalState
+from dares.ops.depth_mix.forward import ForwardMixer
+from dares.ops.depth_mix.functional import FunctionalMixer
 from dares.ops.depth_mix.gathered import GatheredMixer
-from dares.ops.depth_mix.interface import DepthMixer, MixPlan, MixState, ReadRule
+from dares.ops.depth_mix.interface import DepthMixer, MixPlan
 
 
 class GroupedMixer(DepthMixer):
@@ -39,22 +36,7 @@ class GroupedMixer(DepthMixer):
         self._gathered, self._functional = GatheredMixer(plan), FunctionalMixer(plan)
         self._forward = ForwardMixer(plan)
 
-    def start(self, keys: Tensor, *, record: bool) -> MixState:
+    def for_pass(self, *, record: bool) -> DepthMixer:
         if torch.compiler.is_compiling() or (record and torch.is_grad_enabled()):
-            return self._functional.start(keys, record=record)
-        if torch.is_grad_enabled():
-            return self._gathered.start(keys, record=record)
-        return self._forward.start(keys, record=record)
-
-    def _mixer_of(self, state: MixState) -> DepthMixer:
-        if isinstance(state, FunctionalState):
             return self._functional
-        return self._forward if isinstance(state, ForwardState) else self._gathered
-
-    def append(self, state: Any, source: Tensor, *, next_router: int) -> None:
-        self._mixer_of(state).append(state, source, next_router=next_router)
-
-    def read(
-        self, state: Any, router: int, stream: Tensor, rule: ReadRule, **how: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        return self._mixer_of(state).read(state, router, stream, rule, **how)
+        return self._gathered if torch.is_grad_enabled() else self._forward

@@ -65,6 +65,10 @@ class DepthMixer:
         self.group_of = [group for group, size in enumerate(plan.groups) for _ in range(size)]
         self.first_router = [sum(plan.groups[:group]) for group in range(len(plan.groups))]
 
+    def for_pass(self, *, record: bool) -> DepthMixer:
+        """The mixer that does a pass which begins now: itself, or one of those it is made of."""
+        return self
+
     def start(self, keys: Tensor, *, record: bool) -> MixState:
         """An empty bank. keys: [R, D]; record: will the weights be asked for?"""
         return MixState(keys=keys)
