@@ -32,7 +32,7 @@ def _refuse(constant):
     [
         (["step", *TINY, "--heads", "2", "--schemes", "standard,delta"], ["standard", "delta"]),
         (["op", *TINY], ["grouped", "naive"]),
-        (["decode", *TINY_DECODE], SCHEMES),
+        (["decode", *TINY_DECODE, "--schemes", ",".join(SCHEMES)], SCHEMES),
     ],
 )
 def test_times(arguments, expected, tmp_path):
@@ -65,7 +65,7 @@ def test_several_depths_have_an_exponent_and_a_picture(tmp_path):
 def test_memory_grows_with_depth_alone(tmp_path):
     """What `dares bench memory` is for, at a size that takes a second."""
     shape = ["--layers", "4,8,16", "--width", "256", "--batch", "1", "--tokens", "16"]
-    rows, _ = bench(tmp_path, "memory", *shape, "--no-peak")
+    rows, _ = bench(tmp_path, "memory", *shape, "--no-peak", "--schemes", ",".join(SCHEMES))
     assert {row["measure"] for row in rows} == {"kept for the backward"}
     for row in rows:
         if row["unit"] == "exponent":

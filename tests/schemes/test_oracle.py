@@ -15,8 +15,8 @@ EXACT = [name for name in BACKENDS if name != "triton"]  # it knows no float64: 
 
 PRESETS = {
     name: dares.preset(name, **({"block": 2} if "block" in name else {}))
-    for name in dares.PRESETS
-    if name != "standard"
+    for name, row in dares.PRESETS.items()
+    if row.config.scheme == "routed"
 }
 GRID = {
     f"{sources}-{merge}-{final}{'-null' * null}-{scale}": DepthConfig(
