@@ -147,9 +147,9 @@ def test_compile_without_graph_breaks(family, scheme):
     compiled_gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
     expected = gradients(model, ids)
     for name in expected:
-        # float32: both are 5e-5 of the largest away from the formula in the worst of these models
+        # float32: both are up to 5e-5 of the largest entry away from the formula, or 1e-8
         difference = (compiled_gradients[name] - expected[name]).abs().max()
-        assert difference <= 2e-4 * expected[name].abs().max(), name
+        assert difference <= 1e-6 + 2e-4 * expected[name].abs().max(), name
 
 
 def test_save_and_load(family, scheme, tmp_path):
