@@ -137,7 +137,10 @@ def test_gradient_checkpointing(family, scheme):
 
 
 def test_compile_without_graph_breaks(family, scheme):
-    model, ids = trained(family, scheme), tokens()
+    import copy
+
+    # float64: in float32 both differ from the formula by rounding, which would need a loose bound
+    model, ids = copy.deepcopy(trained(family, scheme)).double(), tokens()
     torch._dynamo.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     eager, graph = model(ids, labels=ids), compiled(ids, labels=ids)
@@ -147,9 +150,9 @@ def test_compile_without_graph_breaks(family, scheme):
     compiled_gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
     expected = gradients(model, ids)
     for name in expected:
-        # float32: both are up to 5e-5 of the largest entry away from the formula, or 1e-8
-        difference = (compiled_gradients[name] - expected[name]).abs().max()
-        assert difference <= 1e-6 + 2e-4 * expected[name].abs().max(), name
+        torch.testing.assert_close(
+            compiled_gradients[name], expected[name], rtol=1e-4, atol=1e-6, msg=name
+        )
 
 
 def test_save_and_load(family, scheme, tmp_path):
