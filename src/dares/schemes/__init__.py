@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dares.config import SchemeConfig
-from dares.schemes.base import DepthState, ResidualScheme
+from dares.schemes.base import Decision, DepthState, ResidualScheme, Watcher
 from dares.schemes.ddl import DdlScheme
 from dares.schemes.dense import DenseScheme
 from dares.schemes.hyper import HyperScheme
@@ -55,6 +55,7 @@ def build_scheme(
 __all__ = [
     "SCHEMES",
     "DdlScheme",
+    "Decision",
     "DenseScheme",
     "DepthState",
     "HyperScheme",
@@ -62,5 +63,6 @@ __all__ = [
     "ResidualScheme",
     "RoutedScheme",
     "StandardScheme",
+    "Watcher",
     "build_scheme",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,26 @@ class DepthState(TensorState):
     written: int = 0  # sites written so far
     pending: Tensor | None = None  # deltas of a parallel layer that is not complete yet
     routing: dict[int, Tensor] | None = None  # weights by site, when they are recorded
+
+
+class Decision(NamedTuple):
+    """What a site decided for each token: labels name the entries of values.
+
+    values: [..., n], or [..., n, n] for a matrix over the same labels
+    """
+
+    labels: list[str]
+    values: Tensor
+
+
+class Watcher:
+    """Sees what passes through a scheme while it is the scheme's `watcher`. Changes nothing."""
+
+    def on_read(self, state: DepthState, site: int, read: Tensor) -> None:
+        """A site has read; site number `sites` is the final norm."""
+
+    def on_write(self, state: DepthState, site: int, delta: Tensor) -> None:
+        """A site has written, and state.stream is what it is now."""
 
 
 class ResidualScheme(nn.Module):
@@ -65,6 +85,7 @@ class ResidualScheme(nn.Module):
         self.sites_per_layer = sites_per_layer
         self.parallel = parallel
         self.backend = backend
+        self.watcher: Watcher | None = None
 
     # -- the four calls ------------------------------------------------------------------------
 
@@ -105,7 +126,10 @@ class ResidualScheme(nn.Module):
                 f"site {site} reads after {needed} writes, but already {done}: "
                 "start a new state for each forward pass"
             )
-        return self._read(state, site)
+        read = self._read(state, site)
+        if self.watcher is not None:
+            self.watcher.on_read(state, site, read)
+        return read
 
     def write(self, state: DepthState, site: int, delta: Tensor) -> None:
         """Take what the sublayer at that site adds to the stream."""
@@ -133,6 +157,8 @@ class ResidualScheme(nn.Module):
             )
         self._write(state, site, delta)
         state.written = site + 1
+        if self.watcher is not None:
+            self.watcher.on_write(state, site, delta)
 
     def finish(self, state: DepthState) -> Tensor:
         """What the final norm reads, once every site has been written."""
@@ -140,7 +166,10 @@ class ResidualScheme(nn.Module):
             raise ValueError(
                 f"finish needs all {self.sites} sites, but only {state.written} have been written"
             )
-        return self._finish(state)
+        hidden = self._finish(state)
+        if self.watcher is not None:
+            self.watcher.on_read(state, self.sites, hidden)
+        return hidden
 
     # -- what a scheme fills in ----------------------------------------------------------------
 
@@ -173,6 +202,10 @@ class ResidualScheme(nn.Module):
         Site number `sites` is the final norm. Empty where there is no choice.
         """
         return []
+
+    def decisions(self, state: Any, site: int) -> dict[str, Decision]:
+        """What a site that has just read decides beside routing weights, by name."""
+        return {}
 
     def routing(self, state: DepthState) -> tuple[Tensor | None, ...]:
         """The recorded weights [..., sources], one entry a site; None where there is no choice."""

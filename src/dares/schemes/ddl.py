@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dares.config import DdlConfig
+from dares.schemes.base import Decision
 from dares.schemes.streams import StreamsScheme, StreamsState, unit_rms
 
 
@@ -54,19 +55,26 @@ class DdlScheme(StreamsScheme):
 
     def _write(self, state: StreamsState, site: int, delta: Tensor) -> None:
         (read,) = state.kept.pop(site)
-        c = unit_rms(read, self.config.eps)
-        logits = c @ self.projection[site].to(c.dtype)  # [..., 1 + d_v]
-        beta = 2 * torch.sigmoid(logits[..., :1] + self.gate[site])
+        beta, wanted = self._gate_and_value(read, site)
         streams = state.streams
-        y = delta.to(logits.dtype)
+        y = delta.to(wanted.dtype)
         inverse = (y.square().sum(-1, keepdim=True) + self.config.eps**2).rsqrt()
-        wanted = logits[..., 1:]  # v
         if self.config.erase:
             along = (streams.to(y.dtype) @ y.unsqueeze(-1)).squeeze(-1) * inverse  # k^T X
             wanted = wanted - along
         amount = (beta * inverse * wanted).unsqueeze(-1)  # of y, for each column
         moved = torch.addcmul(streams.to(y.dtype), y.unsqueeze(-2), amount)
         self._replace(state, moved.to(streams.dtype))
+
+    def _gate_and_value(self, read: Tensor, site: int) -> tuple[Tensor, Tensor]:
+        """beta [..., 1] and v [..., d_v]"""
+        c = unit_rms(read, self.config.eps)
+        logits = c @ self.projection[site].to(c.dtype)  # [..., 1 + d_v]
+        return 2 * torch.sigmoid(logits[..., :1] + self.gate[site]), logits[..., 1:]
+
+    def decisions(self, state: Any, site: int) -> dict[str, Decision]:
+        (read,) = state.kept[site]
+        return {"gate beta": Decision(["beta"], self._gate_and_value(read, site)[0])}
 
     def _finish(self, state: Any) -> Tensor:
         return self._mixed(state, self.sites)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dares.config import DenseConfig
-from dares.schemes.base import DepthState, ResidualScheme, set_start
+from dares.schemes.base import Decision, DepthState, ResidualScheme, set_start
 
 
 @dataclass
@@ -64,6 +64,15 @@ class DenseScheme(ResidualScheme):
         if layer in self.read_layers:
             terms = [state.outputs[j] for j in self.read_layers[layer]]
             state.stream = weighted_sum(self.alpha[self.place[layer]], terms)
+
+    def decisions(self, state: Any, site: int) -> dict[str, Decision]:
+        layer, rest = divmod(site + 1, self.sites_per_layer)
+        if rest or layer not in self.read_layers:
+            return {}
+        names = [f"layer {j - 1}" if j else "embedding" for j in self.read_layers[layer]]
+        alpha = self.alpha[self.place[layer]]
+        values = alpha.expand(*state.stream.shape[:-1], len(names))  # every token's alike
+        return {"layer weights": Decision(names, values)}
 
     def identity_obstacle(self) -> str | None:
         alpha = self.alpha.detach().clone()

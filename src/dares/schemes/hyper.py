@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dares.config import HyperConfig
-from dares.schemes.base import set_start
+from dares.schemes.base import Decision, set_start
 from dares.schemes.streams import StreamsScheme, StreamsState, unit_rms
 
 
@@ -67,6 +67,13 @@ class HyperScheme(StreamsScheme):
         mixed = weights[..., 1 : n + 1].transpose(-1, -2) @ streams
         written = weights[..., n + 1 :] * delta.to(streams.dtype).unsqueeze(-2)
         self._replace(state, mixed + written)
+
+    def decisions(self, state: Any, site: int) -> dict[str, Decision]:
+        (weights,) = state.kept[site]
+        n = self.streams
+        each = weights.expand(*state.stream.shape[:-1], n, n + 2)  # static ones are every token's
+        mix = each[..., 1 : n + 1].transpose(-1, -2)
+        return self._weights_by_name(each[..., 0], mix, each[..., n + 1])
 
     def identity_obstacle(self) -> str | None:
         if self.dynamic and self.projection.detach().any():

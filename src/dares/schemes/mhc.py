@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dares.config import MhcConfig
-from dares.schemes.base import set_start
+from dares.schemes.base import Decision, set_start
 from dares.schemes.streams import StreamsScheme, StreamsState, unit_rms
 
 # Off the diagonal the mixing logits start so far below it. Farther would be nearer the identity,
@@ -68,6 +68,10 @@ class MhcScheme(StreamsScheme):
         streams = state.streams
         written = b.to(streams.dtype).unsqueeze(-1) * delta.to(streams.dtype).unsqueeze(-2)
         self._replace(state, matrix.to(streams.dtype) @ streams + written)
+
+    def decisions(self, state: Any, site: int) -> dict[str, Decision]:
+        read, write, matrix = self.weights(state.streams, site)
+        return self._weights_by_name(read, matrix, write)
 
     def identity_obstacle(self) -> str | None:
         n, bias = self.streams, self.bias.detach()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -100,15 +102,26 @@ class RoutedScheme(ResidualScheme):
     # -- how it is computed --------------------------------------------------------------------
 
     def _use_backend(self, name: str) -> None:
-        if not hasattr(self, "router_of_site"):
-            return  # not built yet
-        plan = MixPlan(
+        if hasattr(self, "router_of_site"):  # else it is not built yet
+            self._mixers: dict[str, DepthMixer] = build_mixers(name, self._plan())
+
+    def _plan(self) -> MixPlan:
+        return MixPlan(
             groups=self._groups(),
             sources=len(self.sources.labels(self.sites)),
             null=self.config.null_source,
             eps=self.config.eps,
         )
-        self._mixers: dict[str, DepthMixer] = build_mixers(name, plan)
+
+    @contextmanager
+    def mixing_with(self, make: Callable[[MixPlan], DepthMixer]) -> Iterator[None]:
+        """Passes that begin inside are mixed by what `make` gives, whatever the backend is."""
+        kept = self._mixers, self._backend
+        self._mixers, self._backend = {"given": make(self._plan())}, "given"
+        try:
+            yield
+        finally:
+            self._mixers, self._backend = kept
 
     def _choose_mixer(self, embeddings: Tensor) -> DepthMixer:
         return self._mixers[choose_backend(self.backend, embeddings, self._mixers)]

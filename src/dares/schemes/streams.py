@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dares.schemes.base import DepthState, ResidualScheme
+from dares.schemes.base import Decision, DepthState, ResidualScheme
 
 
 @dataclass
@@ -37,6 +37,12 @@ class StreamsScheme(ResidualScheme):
 
     def carried_vectors(self) -> int:
         return self.streams - 1
+
+    def _weights_by_name(self, read: Tensor, mix: Tensor, write: Tensor) -> dict[str, Decision]:
+        """A site's weights [..., n], [..., n, n] (row: the stream that receives) and [..., n]."""
+        labels = [f"stream {index}" for index in range(self.streams)]
+        named = {"read weights": read, "stream mixing": mix, "write weights": write}
+        return {name: Decision(labels, values) for name, values in named.items()}
 
     def _replace(self, state: StreamsState, streams: Tensor) -> None:
         state.streams, state.stream = streams, streams.select(-2, 0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ def depth_mix(
     eps: float,
     null: bool = False,
     shift: float = 0.0,
+    rescore: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """mix = sum_i (a_i - shift) u_i,   a = softmax_i(key . u_i / rms(u_i))
 
@@ -33,6 +35,7 @@ def depth_mix(
     null     one more source, zero with score zero: it takes weight and gives nothing
     shift    taken from every weight before the sum, so that a bank that sums to h can be read as
              h/n + mix with shift 1/n, which is exactly h/n at uniform weights
+    rescore  changes the scores [..., n (+1)] before the softmax: what a probe does
     returns  mix [..., D] and the weights a [..., n (+1 with null)], both in float32
              (float64 for float64 sources)                                      (2605.18855)
     """
@@ -43,6 +46,8 @@ def depth_mix(
         scores = (bank @ key.to(exact)) * inverse_rms  # [..., n]
         if null:
             scores = torch.cat([scores, torch.zeros_like(scores[..., :1])], -1)
+        if rescore is not None:
+            scores = rescore(scores)
         weights = scores.softmax(-1)
         shifted = weights[..., : len(sources)] - shift
         mix = (shifted.unsqueeze(-2) @ bank).squeeze(-2)
@@ -51,6 +56,10 @@ def depth_mix(
 
 class NaiveMixer(DepthMixer):
     """Remembers the sources and applies the formula at each read: O(S^2) memory and reads."""
+
+    def rescore(self, router: int, scores: Tensor) -> Tensor:
+        """The scores [..., n] as the softmax gets them; a probe's mixer says otherwise."""
+        return scores
 
     def append(self, state: MixState, source: Tensor, *, next_router: int) -> None:
         state.sources.append(source)
@@ -73,6 +82,7 @@ class NaiveMixer(DepthMixer):
             eps=self.plan.eps,
             null=self.plan.null,
             shift=1 / n if rule.centred else 0.0,
+            rescore=partial(self.rescore, router),
         )
         routed = rule.scale * mix
         if rule.keep:
