@@ -132,7 +132,7 @@ class DdlConfig(SchemeConfig):
     scheme: ClassVar[str] = "ddl"
 
     columns: int = 1
-    gate_start: float = 1.0
+    gate_start: float = 0.2
     erase: bool = True
     eps: float = 1e-6
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dares
-from dares.schemes.mhc import sinkhorn
+from dares.schemes.sinkhorn import sinkhorn
 from tests.schemes.passes import branches, jolt, run, standard
 
 WIDTH, SITES = 6, 6

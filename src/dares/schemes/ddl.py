@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from dares.config import DdlConfig
 from dares.schemes.base import Decision
-from dares.schemes.streams import StreamsScheme, StreamsState, unit_rms
+from dares.schemes.normed_product import normed_product
+from dares.schemes.streams import StreamsScheme, StreamsState
 
 
 class DdlScheme(StreamsScheme):
@@ -20,8 +21,9 @@ class DdlScheme(StreamsScheme):
 
     X: [..., D, d_v], as streams [..., d_v, D];  y: what the sublayer gave;  x: what it read,
     r [d_v] from 1/d_v (x = X where d_v is 1). The matrix I - beta k k^T keeps what is
-    across k; along k, beta 0 keeps, 1 overwrites, 2 reflects. The norm of c has no gain: w and V
-    would absorb it. Without `erase`, X <- X + beta k v^T, a control.               (2601.00417)
+    across k; along k, beta 0 keeps, 1 overwrites, 2 reflects. w and V start at zero. The norm of c
+    has no gain: w and V would absorb it. Without `erase`, X <- X + beta k v^T, a control.
+                                                                                   (2601.00417)
     """
 
     def __init__(self, config: DdlConfig, **settings: Any) -> None:
@@ -37,7 +39,7 @@ class DdlScheme(StreamsScheme):
 
     def reset_parameters(self) -> None:
         start = self.config.gate_start
-        nn.init.normal_(self.projection, std=self.width**-0.5)
+        nn.init.zeros_(self.projection)  # a random V would write noise larger than the embedding
         nn.init.constant_(self.gate, math.log(start / (2 - start)))
         if self.streams > 1:
             nn.init.constant_(self.columns, 1 / self.streams)
@@ -68,8 +70,7 @@ class DdlScheme(StreamsScheme):
 
     def _gate_and_value(self, read: Tensor, site: int) -> tuple[Tensor, Tensor]:
         """beta [..., 1] and v [..., d_v]"""
-        c = unit_rms(read, self.config.eps)
-        logits = c @ self.projection[site].to(c.dtype)  # [..., 1 + d_v]
+        logits = normed_product(read, self.projection[site], self.config.eps)  # [..., 1 + d_v]
         return 2 * torch.sigmoid(logits[..., :1] + self.gate[site]), logits[..., 1:]
 
     def decisions(self, state: Any, site: int) -> dict[str, Decision]:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from dares.config import HyperConfig
 from dares.schemes.base import Decision, set_start
-from dares.schemes.streams import StreamsScheme, StreamsState, unit_rms
+from dares.schemes.normed_product import normed_product
+from dares.schemes.streams import StreamsScheme, StreamsState, mix, mix_and_write
 
 
 class HyperScheme(StreamsScheme):
@@ -52,21 +53,16 @@ class HyperScheme(StreamsScheme):
         if self.dynamic:
             read, write = self.scale[site]
             scales = torch.cat([read.expand(self.streams + 1), write.expand(1)])
-            normed = unit_rms(state.streams, self.config.eps)
-            own = torch.tanh(normed @ self.projection[site].to(normed.dtype))
-            weights = weights + scales * own
+            logits = normed_product(state.streams, self.projection[site], self.config.eps)
+            weights = weights + scales * torch.tanh(logits)
         state.kept[site] = (weights,)
-        streams = state.streams
-        row = weights[..., :1].transpose(-1, -2).to(streams.dtype)  # [..., 1, n]
-        return (row @ streams).squeeze(-2)
+        return mix(weights[..., 0], state.streams)
 
     def _write(self, state: StreamsState, site: int, delta: Tensor) -> None:
         (weights,) = state.kept.pop(site)
-        streams, n = state.streams, self.streams
-        weights = weights.to(streams.dtype)
-        mixed = weights[..., 1 : n + 1].transpose(-1, -2) @ streams
-        written = weights[..., n + 1 :] * delta.to(streams.dtype).unsqueeze(-2)
-        self._replace(state, mixed + written)
+        n = self.streams
+        matrix = weights[..., 1 : n + 1].transpose(-1, -2)
+        self._replace(state, mix_and_write(matrix, state.streams, weights[..., n + 1], delta))
 
     def decisions(self, state: Any, site: int) -> dict[str, Decision]:
         (weights,) = state.kept[site]

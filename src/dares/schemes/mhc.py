@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from dares.config import MhcConfig
 from dares.schemes.base import Decision, set_start
-from dares.schemes.streams import StreamsScheme, StreamsState, unit_rms
+from dares.schemes.normed_product import normed_product
+from dares.schemes.sinkhorn import sinkhorn
+from dares.schemes.streams import StreamsScheme, StreamsState, mix, mix_and_write
 
 # Off the diagonal the mixing logits start so far below it. Farther would be nearer the identity,
 # but Sinkhorn's steps then no longer reach a doubly stochastic matrix: they shrink the error by the
@@ -51,23 +53,21 @@ class MhcScheme(StreamsScheme):
     def weights(self, streams: Tensor, site: int) -> tuple[Tensor, Tensor, Tensor]:
         """m [..., n], b [..., n] and A [..., n, n] of that site, for those streams."""
         n = self.streams
-        x = unit_rms(streams.flatten(-2), self.config.eps)
         read, write, mix = self.scale[site]
         scales = torch.cat([read.expand(n), write.expand(n), mix.expand(n * n)])
-        logits = scales * (x @ self.projection[site].to(x.dtype)) + self.bias[site]
+        own = normed_product(streams.flatten(-2), self.projection[site], self.config.eps)
+        logits = scales * own + self.bias[site]
         matrix = sinkhorn(logits[..., 2 * n :].unflatten(-1, (n, n)), self.config.sinkhorn_steps)
         return logits[..., :n].sigmoid(), 2 * logits[..., n : 2 * n].sigmoid(), matrix
 
     def _read(self, state: StreamsState, site: int) -> Tensor:
         m, b, matrix = self.weights(state.streams, site)
         state.kept[site] = (b, matrix)
-        return (m.to(state.streams.dtype).unsqueeze(-2) @ state.streams).squeeze(-2)
+        return mix(m, state.streams)
 
     def _write(self, state: StreamsState, site: int, delta: Tensor) -> None:
         b, matrix = state.kept.pop(site)
-        streams = state.streams
-        written = b.to(streams.dtype).unsqueeze(-1) * delta.to(streams.dtype).unsqueeze(-2)
-        self._replace(state, matrix.to(streams.dtype) @ streams + written)
+        self._replace(state, mix_and_write(matrix, state.streams, b, delta))
 
     def decisions(self, state: Any, site: int) -> dict[str, Decision]:
         read, write, matrix = self.weights(state.streams, site)
@@ -87,11 +87,3 @@ class MhcScheme(StreamsScheme):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, streams={self.streams}"
 
-
-def sinkhorn(logits: Tensor, steps: int) -> Tensor:
-    """exp(logits) [..., n, n] with rows and columns divided by their sums in turn."""
-    matrix = logits - logits.amax((-2, -1), keepdim=True)
-    for _ in range(steps):
-        matrix = matrix - matrix.logsumexp(-1, keepdim=True)
-        matrix = matrix - matrix.logsumexp(-2, keepdim=True)
-    return matrix.exp()

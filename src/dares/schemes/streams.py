@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dares.ops.depth_mix.interface import without_autocast
 from dares.schemes.base import Decision, DepthState, ResidualScheme
 
 
@@ -56,7 +57,25 @@ class StreamsScheme(ResidualScheme):
         return first + (rest - first.unsqueeze(-2)).sum(-2) / self.streams
 
 
-def unit_rms(tensor: Tensor, eps: float) -> Tensor:
-    """u / rms(u) over the last axis, in float32 (float64 for float64)."""
-    exact = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-    return exact * (exact.square().mean(-1, keepdim=True) + eps).rsqrt()
+def mix(weights: Tensor, streams: Tensor) -> Tensor:
+    """A weighted sum of the streams, in their dtype: [..., n] x [..., n, D] -> [..., D]"""
+    *tokens, n, width = streams.shape
+    row = weights.to(streams.dtype).expand(*tokens, n).reshape(-1, 1, n)
+    with without_autocast(streams.device.type):
+        return torch.bmm(row, streams.reshape(-1, n, width)).view(*tokens, width)
+
+
+def mix_and_write(matrix: Tensor, streams: Tensor, weights: Tensor, delta: Tensor) -> Tensor:
+    """matrix @ streams + weights delta^T, in the streams' dtype.
+
+    matrix: [..., n, n];  streams: [..., n, D];  weights: [..., n];  delta: [..., D]
+    """
+    *tokens, n, width = streams.shape
+    dtype = streams.dtype
+    # contiguous, as small matrices must be: torch would multiply others one by one
+    matrix = matrix.to(dtype).expand(*tokens, n, n).reshape(-1, n, n).contiguous()
+    weights = weights.to(dtype).expand(*tokens, n).reshape(-1, n, 1).contiguous()
+    with without_autocast(streams.device.type):
+        written = torch.bmm(weights, delta.to(dtype).reshape(-1, 1, width))
+        mixed = torch.baddbmm(written, matrix, streams.reshape(-1, n, width))
+    return mixed.view(streams.shape)
