@@ -17,6 +17,7 @@ from dares.schemes import DepthState, ResidualScheme, build_scheme
 from dares.version import VERSION
 
 if TYPE_CHECKING:
+    from dares.adapters import load_routers, save_routers
     from dares.conversion import ConversionReport, convert, unconvert
     from dares.models import from_config
 
@@ -34,7 +35,9 @@ __all__ = [
     "convert",
     "depth_mix",
     "from_config",
+    "load_routers",
     "preset",
+    "save_routers",
     "unconvert",
 ]
 
@@ -44,6 +47,8 @@ _LAZY = {
     "convert": "dares.conversion",
     "unconvert": "dares.conversion",
     "from_config": "dares.models",
+    "load_routers": "dares.adapters",
+    "save_routers": "dares.adapters",
 }
 
 

@@ -42,7 +42,7 @@ def test_rank_0_alone_speaks(workshop, mode):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (["run.steps=3"], "holds a run already: go on with --resume, or choose another --out"),
+        (["run.steps=3"], "holds a run already: go on with --resume, or choose another folder"),
         (["batch.rows=9", "batch.micro_rows=3"], "batch.rows=9 cannot be shared by 2 ranks"),
     ],
 )

@@ -23,7 +23,7 @@ def refused(capsys, monkeypatch, *arguments):
         (
             ["--parallel", "ddp"],
             "error: --parallel ddp needs several processes: start it with torchrun "
-            "--nproc-per-node N -m dares train ...",
+            "--nproc-per-node N -m dares ...",
         ),
         (["--track", "tensorbord"], "error: unknown --track 'tensorbord'; did you mean"),
         (["--set", "optim.lrr=1"], "error: unknown setting 'optim.lrr'; did you mean 'optim.lr'?"),
@@ -45,13 +45,13 @@ def test_unknown_recipe(capsys, monkeypatch):
 def test_no_recipe(capsys, monkeypatch, tmp_path):
     assert refused(capsys, monkeypatch, "train").startswith("error: name a recipe")
     nothing = refused(capsys, monkeypatch, "train", "--resume", "--out", str(tmp_path / "run"))
-    assert nothing == f"error: there is no run in {tmp_path}/run to resume: check --out"
+    assert nothing == f"error: there is no run in {tmp_path}/run to resume: check its name"
 
 
 def test_a_folder_that_holds_a_run(workshop, undisturbed, capsys, monkeypatch):
     line = refused(capsys, monkeypatch, *workshop.arguments("undisturbed"))
     assert line == (
-        f"error: {undisturbed} holds a run already: go on with --resume, or choose another --out"
+        f"error: {undisturbed} holds a run already: go on with --resume, or choose another folder"
     )
 
 

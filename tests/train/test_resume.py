@@ -206,7 +206,7 @@ def test_other_text_is_refused(tmp_path):
 def test_a_folder_belongs_to_one_run(workshop, undisturbed):
     with pytest.raises(ValueError, match="holds a run already: go on with --resume, or choose"):
         workshop.train("undisturbed")
-    with pytest.raises(ValueError, match="there is no run in .*nowhere to resume: check --out"):
+    with pytest.raises(ValueError, match="there is no run in .*nowhere to resume: check its name"):
         workshop.train("nowhere", resume=True)
     assert not (workshop.folder / "nowhere").exists()
 

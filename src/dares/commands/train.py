@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dares.commands.recipes import Set
-from dares.commands.terminal import console
+from dares.commands.running import run_recipe
 
 
 def train_command(
@@ -41,15 +41,9 @@ def train_command(
     ] = None,
 ) -> None:
     """Train a recipe from scratch; the folder ends with the model, its curves and its metrics."""
-    import torch
-
-    from dares.doctor import guard_bf16
     from dares.train.folder import read_recipe
-    from dares.train.loop import train
     from dares.train.overrides import apply_overrides
-    from dares.train.parallel import joined
     from dares.train.recipes import recipe
-    from dares.train.report import Reporter, TerminalReporter
 
     if name is None and not (resume and out is not None):
         raise ValueError("name a recipe (`dares recipes` lists them), or --resume with --out RUN")
@@ -58,23 +52,12 @@ def train_command(
         changed.append(f"data.inputs={','.join(inputs)}")
     folder = out or Path("runs") / str(name)
     base = read_recipe(folder) if name is None else recipe(name)
-    chosen = apply_overrides(base, changed)
-    if chosen.run.precision == "bf16" and not torch.cuda.is_available():
-        guard_bf16()
-    with joined(parallel) as ranks:
-        reporter = TerminalReporter(console) if ranks.first else Reporter()
-        result = train(
-            chosen,
-            folder,
-            ranks=ranks,
-            resume=resume,
-            reporter=reporter,
-            track=track or (),
-            reshard=reshard,
-            cache=cache,
-        )
-        if result.finished and result.validation_loss is not None:
-            reporter.say(
-                f"validation loss {result.validation_loss:.4f}; the model is in {folder}/model, "
-                f"its curves in {folder}/curves.png"
-            )
+    run_recipe(
+        apply_overrides(base, changed),
+        folder,
+        resume=resume,
+        parallel=parallel,
+        reshard=reshard,
+        track=track,
+        cache=cache,
+    )

@@ -5,7 +5,8 @@
     RUN/checkpoints/step-00000300.damaged/  one whose files are not what was written, set aside
 
 Every rank writes its own share (torch.distributed.checkpoint), in the background; the folder gets
-its name when all shares, the progress and the manifest are on the disk.
+its name when all shares, the progress and the manifest are on the disk. Parameters that do not
+learn are left out: a fine-tuning run finds them in the model that it starts from.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from dares.train.parallel import Ranks
 
 DAMAGED = ".damaged"
 NAMES = "step-????????"
-OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
+# not strict, for what is frozen; what is there is asked for by the model's own names
+OPTIONS = StateDictOptions(
+    flatten_optimizer_state_dict=True, ignore_frozen_params=True, strict=False
+)
 # CheckpointException, torch's own, is no Exception
 ERRORS = (Exception, CheckpointException)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,18 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """A folder to fill that takes this name, and the place of one that had it, when all is well."""
+    part = folder.with_name(folder.name + PART)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    yield part
+    shutil.rmtree(folder, ignore_errors=True)
+    os.rename(part, folder)
+    sync_folder(folder.parent)
 
 
 @contextmanager

@@ -39,6 +39,7 @@ class Engine:
         torch.manual_seed(run.seed)
         sharded = ranks.mode == "fsdp"
         whole: Any = build_model(recipe) if ranks.first or not sharded else None
+        self.frozen_base = _frozen_base(recipe, whole) if ranks.first else None
         model = _build_on_meta(recipe) if sharded else whole.to(ranks.device)
         model.train()
         model.config.use_cache = False
@@ -116,6 +117,11 @@ class Engine:
         self.network.train()
         return sharpness(routing)
 
+    def learning(self) -> tuple[int, int]:
+        """Parameters that learn, and all there are."""
+        learn = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        return learn, sum(p.numel() for p in self.model.parameters())
+
     def memory_mb(self) -> float:
         """The most memory this process has had: of the GPU, or of the process on a CPU."""
         if self.ranks.device.type == "cuda":
@@ -146,6 +152,15 @@ class Engine:
 def _build_on_meta(recipe: Recipe) -> Any:
     with torch.device("meta"):
         return build_model(recipe)
+
+
+def _frozen_base(recipe: Recipe, model: Any) -> str | None:
+    """The fingerprint of a base that does not learn: a checkpoint is nothing without it."""
+    if recipe.start is None or not recipe.start.keeps_base:
+        return None
+    from dares.adapters import weights_fingerprint
+
+    return weights_fingerprint(model)
 
 
 def check_shares(recipe: Recipe, ranks: Ranks) -> None:

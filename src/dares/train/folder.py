@@ -33,11 +33,11 @@ def check_folder(folder: Path, recipe: Recipe, *, resume: bool, restarted: bool)
     path = folder / RECIPE
     if not path.exists():
         if resume and not restarted and not folder.exists():
-            raise ValueError(f"there is no run in {folder} to resume: check --out")
+            raise ValueError(f"there is no run in {folder} to resume: check its name")
         return
     if not resume and not restarted:
         raise ValueError(
-            f"{folder} holds a run already: go on with --resume, or choose another --out"
+            f"{folder} holds a run already: go on with --resume, or choose another folder"
         )
     changed = differences(Recipe.from_dict(json.loads(path.read_text())), recipe)
     if changed:
@@ -61,16 +61,17 @@ def read_recipe(folder: Path) -> Recipe:
     try:
         return Recipe.from_dict(json.loads((folder / RECIPE).read_text()))
     except OSError as error:
-        raise ValueError(f"there is no run in {folder} to resume: check --out") from error
+        raise ValueError(f"there is no run in {folder} to resume: check its name") from error
 
 
 def differences(begun: Recipe, now: Recipe) -> list[str]:
     """The settings that make another run of it, as "path: was, is"."""
     before, after = begun.to_dict(), now.to_dict()
     found = []
-    for section in ("model", "depth", "data", "optim", "batch", "run"):
-        for field in sorted({*before[section], *after[section]} - FREE.get(section, set())):
-            old, new = before[section].get(field), after[section].get(field)
+    for section in ("start", "model", "depth", "data", "optim", "batch", "run"):
+        was, now_is = before.get(section, {}), after.get(section, {})
+        for field in sorted({*was, *now_is} - FREE.get(section, set())):
+            old, new = was.get(field), now_is.get(field)
             if old != new:
                 found.append(f"{section}.{field} was {old}, is {new}")
     return found

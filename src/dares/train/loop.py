@@ -21,8 +21,15 @@ from dares.train.engine import Engine, StepResult, check_shares
 from dares.train.finish import write_model
 from dares.train.folder import check_folder, claim_folder
 from dares.train.interrupt import Interrupt, watching
-from dares.train.metrics import FILE, Metrics, check_trackers, read_metrics
+from dares.train.metrics import (
+    FILE,
+    Metrics,
+    check_trackers,
+    read_metrics,
+    validation_losses,
+)
 from dares.train.parallel import Ranks
+from dares.train.pretrained import check_rows, check_start
 from dares.train.recipe import Recipe
 from dares.train.report import Reporter
 
@@ -41,12 +48,20 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run ended with; `finished` is False where a signal stopped it."""
+    """What a run ended with; `finished` is False where a signal stopped it.
+
+    validation_losses  first and last; the first is that of the start where there was one
+    """
 
     folder: Path
     finished: bool
     step: int
-    validation_loss: float | None
+    validation_losses: tuple[float, float] | None
+
+    @property
+    def validation_loss(self) -> float | None:
+        """The last one."""
+        return self.validation_losses[1] if self.validation_losses else None
 
 
 def train(
@@ -104,6 +119,10 @@ class _Run:
             world=ranks.world,
         )
         self.engine = Engine(self.recipe, ranks, reshard=self.reshard)
+        if self.recipe.start is not None:
+            learn, all_there_are = self.engine.learning()
+            share = f"{learn / all_there_are:.2%}"
+            self.reporter.say(f"{learn:,} of {all_there_are:,} parameters learn ({share})")
         if resume or restarted:
             self._load()
         self.metrics = None
@@ -120,14 +139,16 @@ class _Run:
             self.reporter.stop()
             if self.metrics is not None:
                 self.metrics.close()
-        loss = self._finish() if finished else None
-        return Result(self.folder, finished, self.progress.step, loss)
+        losses = self._finish() if finished else None
+        return Result(self.folder, finished, self.progress.step, losses)
 
     # -- the loop ------------------------------------------------------------------------------
 
     def _steps(self, interrupt: Interrupt) -> bool:
         """Until the last step, or a signal: True if all were done."""
         run, progress = self.recipe.run, self.progress
+        if self.recipe.start is not None and progress.step == 0:
+            self._validate()  # what the start is worth
         clock, last_logged = time.perf_counter(), progress.step
         stopping = False
         while progress.step < run.steps and not stopping:
@@ -223,6 +244,13 @@ class _Run:
                 f"the data of {self.folder} is not what the run began with: put the inputs back as "
                 "they were, or start a new run"
             )
+        changed = self.ranks.first and saved["frozen_base"] != self.engine.frozen_base
+        self.ranks.agree(
+            f"the model that {self.folder} started from has other weights now: put it back as it "
+            "was, or start a new run"
+            if changed
+            else None
+        )
         self.progress = Progress(**saved["progress"])
         self.reporter.say(f"going on from {path.name}")
 
@@ -231,17 +259,14 @@ class _Run:
             "step": self.progress.step,
             "progress": asdict(self.progress),  # as it is now: it is written later
             "data": self.data.key,
+            "frozen_base": self.engine.frozen_base,
             "recipe": self.recipe.to_dict(),
         }
 
-    def _finish(self) -> float | None:
+    def _finish(self) -> tuple[float, float] | None:
         write_model(self.engine, self.data, self.folder)
-        losses = [
-            line["validation_loss"]
-            for line in read_metrics(self.folder / FILE)
-            if "validation_loss" in line
-        ]
-        return losses[-1] if losses else None
+        losses = validation_losses(read_metrics(self.folder / FILE))
+        return (losses[0], losses[-1]) if losses else None
 
 
 def prepare_data(
@@ -249,6 +274,8 @@ def prepare_data(
 ) -> PackedData:
     """The recipe's text as rows, which the model's vocabulary must cover."""
     settings = recipe.data
+    if recipe.start is not None:
+        check_start(recipe, recipe.start)
     data = prepare(
         settings.inputs,
         tokenizer=settings.tokenizer,
@@ -260,7 +287,9 @@ def prepare_data(
         cache=cache,
         progress=reporter.preparing if reporter is not None else None,
     )
-    if data.vocabulary > recipe.model.vocabulary:
+    if recipe.start is not None:
+        check_rows(recipe, data)
+    elif data.vocabulary > recipe.model.vocabulary:
         raise ValueError(
             f"the tokenizer has {data.vocabulary} ids and model.vocabulary is "
             f"{recipe.model.vocabulary}: --set model.vocabulary={data.vocabulary}"

@@ -22,9 +22,9 @@ class Metrics:
     def __init__(
         self, folder: Path, trackers: Iterable[str], settings: dict[str, Any], *, step: int
     ) -> None:
-        """Forget what came after that step: a resumed run will write it again."""
+        """Forget what came after that step, and at step 0 all: a resumed run writes it again."""
         self.path = folder / FILE
-        lines = [line for line in read_metrics(self.path) if line["step"] <= step]
+        lines = [line for line in read_metrics(self.path) if step and line["step"] <= step]
         with writing(str(self.path)):
             write_whole(self.path, "".join(json.dumps(line) + "\n" for line in lines))
         self._trackers = [KINDS[name](folder, settings, step) for name in trackers]
@@ -54,6 +54,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
     return lines
+
+
+def validation_losses(lines: Iterable[dict[str, Any]]) -> list[float]:
+    """Every validation loss of a run, in order."""
+    return [line["validation_loss"] for line in lines if "validation_loss" in line]
 
 
 class _TensorBoard:

@@ -14,6 +14,7 @@ from dares.train.recipe import OptimSettings
 def build_optimizer(model: Any, settings: OptimSettings) -> torch.optim.AdamW:
     """Matrices decay, vectors do not, and routers have a learning rate of their own.
 
+    What is frozen is left out: no gradient comes for it, and its state would be missed at resume.
     A group's `peak` is what its schedule is a share of.
     """
     routers = {id(parameter) for parameter in model.base_model.depth.parameters()}
@@ -21,6 +22,8 @@ def build_optimizer(model: Any, settings: OptimSettings) -> torch.optim.AdamW:
     vectors: list[nn.Parameter] = []
     routing: list[nn.Parameter] = []
     for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
         if id(parameter) in routers:
             routing.append(parameter)
         else:

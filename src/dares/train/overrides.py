@@ -9,6 +9,7 @@ from typing import Any
 from dares.names import unknown_name
 from dares.train.recipe import SECTIONS, Recipe
 from dares.train.settings import kinds, parse
+from dares.train.start import StartSettings
 
 TEXTS = ("name", "about")
 
@@ -38,7 +39,11 @@ def apply_overrides(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
 def setting_kinds(recipe: Recipe) -> dict[str, Any]:
     """Every path that can be set in this recipe, and the kind of its value."""
     found: dict[str, Any] = dict.fromkeys((*TEXTS, "depth"), str)
-    for section, kind in (*SECTIONS.items(), ("depth", type(recipe.depth))):
+    sections: dict[str, type] = {**SECTIONS, "depth": type(recipe.depth)}
+    if recipe.start is not None:
+        del sections["model"]  # the checkpoint's own
+        sections["start"] = StartSettings
+    for section, kind in sections.items():
         found |= {f"{section}.{name}": each for name, each in kinds(kind).items()}
     return found
 

@@ -81,7 +81,7 @@ def joined(mode: str | None) -> Iterator[Ranks]:
         if mode is not None:
             raise ValueError(
                 f"--parallel {mode} needs several processes: start it with "
-                "torchrun --nproc-per-node N -m dares train ..."
+                "torchrun --nproc-per-node N -m dares ..."
             )
         yield Ranks(0, 1, _device(0), "none")
         return

@@ -11,6 +11,7 @@ from dares.families import FAMILY_MODULES
 from dares.ops.depth_mix import check_backend
 from dares.presets import preset
 from dares.train.settings import Settings, known_fields, one_of
+from dares.train.start import StartSettings
 
 PRECISIONS = ("fp32", "bf16")
 
@@ -161,7 +162,7 @@ class RunSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A training run, whole."""
+    """A training run, whole; with a `start` it goes on from a pretrained model of that shape."""
 
     name: str
     about: str
@@ -171,6 +172,7 @@ class Recipe:
     optim: OptimSettings
     batch: BatchSettings
     run: RunSettings
+    start: StartSettings | None = None
 
     def __post_init__(self) -> None:
         for field in ("name", "about"):
@@ -181,6 +183,8 @@ class Recipe:
                 raise ValueError(
                     f"{section} must be a {kind.__name__}, got {getattr(self, section)!r}"
                 )
+        if not isinstance(self.start, StartSettings | None):
+            raise ValueError(f"start must be a StartSettings or None, got {self.start!r}")
         self.depth.check_layers(self.model.layers)
         if self.data.tokenizer is None and self.data.vocabulary > self.model.vocabulary:
             raise ValueError(
@@ -204,9 +208,11 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Every setting, as plain JSON values."""
         sections = {name: getattr(self, name).to_dict() for name in SECTIONS}
+        start = {} if self.start is None else {"start": self.start.to_dict()}
         return {
             "name": self.name,
             "about": self.about,
+            **start,
             "depth": self.depth.to_dict(),
             **sections,
         }
@@ -218,6 +224,8 @@ class Recipe:
         fields["depth"] = config_from_dict(fields["depth"])
         for name, section in SECTIONS.items():
             fields[name] = section.from_dict(fields[name])
+        if "start" in fields:
+            fields["start"] = StartSettings.from_dict(fields["start"])
         return cls(**fields)
 
 
@@ -258,7 +266,14 @@ def build_config(recipe: Recipe) -> Any:
 
 
 def build_model(recipe: Recipe) -> Any:
-    """The routed language model, with random weights from torch's random state."""
+    """The model as a run begins: with random weights from torch's random state, or its start's.
+
+    Under `torch.device("meta")` its structure alone.
+    """
+    if recipe.start is not None:
+        from dares.train.pretrained import build_start
+
+        return build_start(recipe, recipe.start)
     from dares.models import from_config
 
     return from_config(build_config(recipe), recipe.depth, backend=recipe.run.backend)
