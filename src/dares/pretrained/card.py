@@ -15,7 +15,7 @@ tags: [dares, {scheme}]
 ---
 # {name}
 
-[{source}], converted by [dares](https://arxiv.org/abs/2605.18855) {version}: its residual
+{source}, converted by [dares](https://arxiv.org/abs/2605.18855) {version}: its residual
 connections can learn which earlier layers to read. {added:,} parameters were added to
 {base:,} ({share:.3g} %). The base model's licence and terms apply.
 
@@ -55,7 +55,7 @@ WITH_CODE = """from transformers import AutoModelForCausalLM, AutoTokenizer
 
 # with dares installed and imported, trust_remote_code can be left out
 model = AutoModelForCausalLM.from_pretrained("PATH", trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained("PATH")"""
+tokenizer = AutoTokenizer.from_pretrained("PATH", trust_remote_code=True)"""
 
 
 def write_card(

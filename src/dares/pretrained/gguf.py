@@ -33,8 +33,9 @@ class GgufSource(Source):
             )
         config = _from_gguf(_auto("AutoConfig"), path)
         family_module(config.model_type)
-        config.quantization_config = None
-        del config.quantization_config  # what is written is not quantized
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config  # what is written is not quantized
+        config.dtype = torch.float32
         return cls(path.stem, path, config)
 
     def folder(self, work: Path, dtype: torch.dtype | None) -> Path:

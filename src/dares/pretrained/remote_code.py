@@ -47,8 +47,14 @@ def TritonMixer(plan):
     raise ValueError(REASON)
 '''
 
-# the one import by a computed name
-_FAMILY_IMPORT = ('f"dares.models.{', 'f"{__package__}.dares_models_{')
+# The one import by a computed name. transformers copies the files that it sees imported, also when
+# a model is saved again: the function names those that are only reached in that way.
+FAMILY_IMPORT = ('f"dares.models.{', 'f"{__package__}.dares_models_{')
+FAMILY_FILES = f'''
+
+def _files_of_the_family():
+    from .{ENTRY} import __all__  # noqa: F401
+'''
 
 
 def write_code(folder: Path) -> list[Path]:
@@ -65,6 +71,9 @@ def write_code(folder: Path) -> list[Path]:
         "AutoModelForCausalLM": family.causal_lm.__name__,
     }
     texts = {_flat(name): _flattened(name) for name in needed_modules(module)}
+    models = _flat("dares.models")
+    assert FAMILY_IMPORT[0] in texts[models]
+    texts[models] = texts[models].replace(*FAMILY_IMPORT) + FAMILY_FILES
     texts[_flat(TRITON)] = TRITON_TEXT
     texts[ENTRY] = ENTRY_TEXT.format(
         version=VERSION,
@@ -161,4 +170,4 @@ def _flattened(module: str) -> str:
             f"{indent}from .{file} import __name__ as _\n{indent}from . import {file} as {name}\n"
             for file, name in flat
         ]
-    return "".join(lines).replace(*_FAMILY_IMPORT)
+    return "".join(lines)
