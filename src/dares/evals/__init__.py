@@ -1,0 +1,1 @@
+"""How good a model is, and whether it is better than another: perplexity, tasks, comparison."""
