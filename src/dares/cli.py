@@ -10,7 +10,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dares.commands import bench, plan, prepare, recipes, train
+from dares.commands import (
+    bench,
+    compare,
+    convert,
+    evaluate,
+    finetune,
+    generate,
+    plan,
+    prepare,
+    recipes,
+    train,
+)
 from dares.commands.terminal import console
 from dares.presets import PRESETS
 from dares.version import VERSION
@@ -25,6 +36,11 @@ app.command("prepare")(prepare.prepare)
 app.add_typer(recipes.app, name="recipes")
 app.command("plan")(plan.plan_command)
 app.command("train")(train.train_command)
+app.command("finetune")(finetune.finetune_command)
+app.command("convert")(convert.convert_command)
+app.command("generate")(generate.generate_command)
+app.command("eval")(evaluate.evaluate_command)
+app.command("compare")(compare.compare_command)
 app.add_typer(bench.app, name="bench")
 
 
