@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -96,4 +97,5 @@ def _config_table(model: Any) -> dict[str, Any]:
     config = unwrapped(model).config
     if hasattr(config, "base_model_type"):
         config = to_base_config(config)
-    return {name: value for name, value in config.to_dict().items() if name not in INCIDENTAL}
+    fields = json.loads(json.dumps(config.to_dict()))  # as it will be read: lists, names as text
+    return {name: value for name, value in fields.items() if name not in INCIDENTAL}
