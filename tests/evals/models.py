@@ -29,7 +29,7 @@ def save_model(folder: Path, *, seed=0, vocabulary=300, positions=POSITIONS, sch
     if scheme is not None:
         model = dares.convert(model, scheme)
     model.save_pretrained(folder)
-    tiny_tokenizer(min(vocabulary, 300)).save(folder)
+    tiny_tokenizer().save(folder)
     return folder
 
 

@@ -14,7 +14,7 @@ from dares.evals.results import Results, versions
 from dares.evals.subject import model_label
 from dares.train.durable import write_whole
 
-TABLE, FIGURES = "compare.md", "compare.json"
+TABLE, FIGURES, RESULTS = "compare.md", "compare.json", "results"
 
 
 def hold_contest(
@@ -29,7 +29,7 @@ def hold_contest(
     """The rows of the comparison, which are also in OUT/compare.md and OUT/compare.json.
 
     models: files of results, which are read, and models, which are measured as the request says,
-    with their results in OUT. Without a request: the tasks that all files have.
+    with their results in OUT/results. Without a request: the tasks that all files have.
     """
     watcher, out = watcher or Watcher(), Path(out)
     if len(models) < 2:
@@ -50,7 +50,7 @@ def hold_contest(
             found.append(Results.read(Path(model)))
         else:
             assert evaluation is not None
-            found.append(evaluation.of(model, out / f"{label}.json", watcher))
+            found.append(evaluation.of(model, out / RESULTS / f"{label}.json", watcher))
     names = _names(labels, found, evaluation, watcher)
     rows = compare(labels, [results.tasks for results in found], names, seed=seed)
     described: dict[str, Any] = {
