@@ -16,6 +16,7 @@ class Site:
 
     index: int
     layer: int | None
+    depth: float  # in layers: the MLP of layer 3 is at 3.5, the final norm after the last layer
     kind: str  # attention, mlp, final; in other models: sublayer 0, sublayer 1, ...
 
     @property
@@ -35,11 +36,12 @@ def _letter(kind: str) -> str:
 
 def site_of(scheme: ResidualScheme, index: int) -> Site:
     """The site of that number; number `scheme.sites` is the final norm."""
+    depth = index / scheme.sites_per_layer
     if index == scheme.sites:
-        return Site(index, None, "final")
+        return Site(index, None, depth, "final")
     layer, place = divmod(index, scheme.sites_per_layer)
     usual = scheme.sites_per_layer == len(KINDS)
-    return Site(index, layer, KINDS[place] if usual else f"sublayer {place}")
+    return Site(index, layer, depth, KINDS[place] if usual else f"sublayer {place}")
 
 
 def scheme_of(model: Any) -> ResidualScheme:

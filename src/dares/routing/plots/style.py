@@ -1,0 +1,85 @@
+"""How every figure looks: sizes for a phone, colours that most people can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH = 5.0  # inches: on a phone a point is then about a pixel
+FONT = 9
+INK, QUIET = "#24292f", "#8b949e"  # the page gives these two its own colours, light or dark
+# Okabe and Ito's; the first is what is drawn where there is one line
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
+MARKERS = "osD^vPX"
+KIND_COLOURS = {"attention": COLOURS[0], "mlp": COLOURS[1], "final": COLOURS[2]}
+KIND_MARKERS = {"attention": "o", "mlp": "s", "final": "D"}
+SEQUENTIAL, DIVERGING = "viridis", "PuOr"
+
+
+def new_figure(
+    height: float, rows: int = 1, columns: int = 1, **options: Any
+) -> tuple[Figure, Any]:
+    """A figure of the page's width and its axes [rows, columns]."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    for each in axes.flat:
+        dress(each)
+    return figure, axes
+
+
+def dress(axes: Any, *, grid: bool = True) -> None:
+    """Ink and quiet lines, nothing above or to the right."""
+    axes.spines[["top", "right"]].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(QUIET)
+    axes.tick_params(colors=INK, labelsize=FONT - 1, color=QUIET)
+    for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
+        text.set_color(INK)
+        text.set_fontsize(FONT)
+    if grid:
+        axes.grid(color=QUIET, alpha=0.25, linewidth=0.6)
+        axes.set_axisbelow(True)
+
+
+def legend(axes: Any, **options: Any) -> None:
+    """The legend in ink, without a frame."""
+    shown = axes.legend(frameon=False, fontsize=FONT - 1, **options)
+    for text in shown.get_texts():
+        text.set_color(INK)
+
+
+def legend_below(figure: Figure, axes: Any, columns: int = 3) -> None:
+    """One legend for all axes, under them."""
+    handles, labels = axes.get_legend_handles_labels()
+    if not handles:
+        return
+    shown = figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=FONT - 1,
+    )
+    for text in shown.get_texts():
+        text.set_color(INK)
+
+
+def thinned(labels: Sequence[str], most: int) -> tuple[list[int], list[str]]:
+    """Places and names of at most so many ticks, evenly spread, the first among them."""
+    step = max(1, -(-len(labels) // most))
+    places = list(range(0, len(labels), step))
+    return places, [labels[place] for place in places]
+
+
+def color_bar(figure: Figure, shown: Any, axes: Any, label: str) -> None:
+    """A bar that says what the colours mean."""
+    bar = figure.colorbar(shown, ax=axes, fraction=0.046, pad=0.02)
+    bar.set_label(label, color=INK, fontsize=FONT - 1)
+    bar.ax.tick_params(colors=INK, labelsize=FONT - 2, color=QUIET)
+    bar.outline.set_visible(False)
