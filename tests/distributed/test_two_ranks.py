@@ -12,42 +12,25 @@ from tests.distributed import worker
 ROOT = Path(__file__).parent.parent.parent
 
 
-def run_two_ranks(mode, scheme, checkpointing, backend, out):
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """What two ranks have after each case, all run by one torchrun: it takes long to begin."""
+    out = tmp_path_factory.mktemp("two_ranks") / "results.pt"
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-        *(
-            "-m",
-            "tests.distributed.worker",
-            mode,
-            scheme,
-            "yes" if checkpointing else "no",
-            backend,
-            str(out),
-        ),
+        *("-m", "tests.distributed.worker", str(out)),
     ]
     result = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600
     )
     assert result.returncode == 0, result.stderr[-3000:]
     return torch.load(out, weights_only=True)
 
 
-@pytest.mark.parametrize(
-    ("mode", "scheme", "checkpointing", "backend"),
-    [
-        ("ddp", "delta", False, "grouped"),
-        ("ddp", "delta_block", True, "grouped"),
-        ("fsdp", "delta", False, "grouped"),
-        ("fsdp", "delta", True, "grouped"),
-        ("fsdp", "delta_block", False, "grouped"),
-        ("fsdp", "attnres", True, "grouped"),
-        ("fsdp", "cumulative", False, "grouped"),  # reads that leave the stream out
-        ("ddp", "delta_block", False, "triton"),
-        ("fsdp", "delta", True, "triton"),
-    ],
-)
-def test_same_losses_and_weights(mode, scheme, checkpointing, backend, tmp_path):
-    found = run_two_ranks(mode, scheme, checkpointing, backend, tmp_path / "result.pt")
+@pytest.mark.parametrize("case", worker.CASES, ids=lambda case: "-".join(map(str, case)))
+def test_same_losses_and_weights(case, two_ranks):
+    found = two_ranks[case]
+    _, scheme, _, backend = case
     model = worker.build(scheme, checkpointing=False, backend="naive")
     losses = worker.train(model, 0, 1, backend)
     assert found["losses"] == pytest.approx(losses, rel=1e-5)

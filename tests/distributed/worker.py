@@ -1,4 +1,4 @@
-"""Run by torchrun in test_two_ranks.py: train a few steps, and save what rank 0 has then."""
+"""Run by torchrun in test_two_ranks.py: train each case a few steps, and save what rank 0 has."""
 
 from __future__ import annotations
 
@@ -10,19 +10,41 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 import dares
-from tests.models.families import SCHEMES, tiny_model, tokens
+from tests.models.families import ALL, tiny_model, tokens
 
 ROWS = 4
 SIZES = {"triton": (2, 3)}  # steps, tokens a row: the interpreter takes its time
 USUAL = (3, 9)
+CASES = [  # mode, scheme, gradient checkpointing, backend
+    ("ddp", "delta", False, "grouped"),
+    ("ddp", "delta_block", True, "grouped"),
+    ("fsdp", "delta", False, "grouped"),
+    ("fsdp", "delta", True, "grouped"),
+    ("fsdp", "delta_block", False, "grouped"),
+    ("fsdp", "attnres", True, "grouped"),
+    ("fsdp", "cumulative", False, "grouped"),  # reads that leave the stream out
+    ("ddp", "ddl", True, "auto"),
+    ("ddp", "hyper", False, "auto"),
+    ("ddp", "mhc", False, "auto"),
+    ("ddp", "dense", False, "auto"),
+    ("fsdp", "ddl", False, "auto"),
+    ("fsdp", "ddl4", True, "auto"),
+    ("fsdp", "hyper", True, "auto"),
+    ("fsdp", "mhc", True, "auto"),
+    ("fsdp", "dense", True, "auto"),
+    ("ddp", "delta_block", False, "triton"),
+    ("fsdp", "delta", True, "triton"),
+]
 
 
 def build(scheme: str, checkpointing: bool, backend: str):
-    config = dares.preset("cumulative") if scheme == "cumulative" else SCHEMES[scheme]
+    config = dares.preset("cumulative") if scheme == "cumulative" else ALL[scheme]
     model = dares.convert(tiny_model("qwen3"), config, allow_drift=True).train()
     model.base_model.depth.backend = backend
     torch.manual_seed(1)
-    torch.nn.init.normal_(model.base_model.depth.query, std=0.5)
+    with torch.no_grad():
+        for parameter in model.base_model.depth.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
     if checkpointing:
         model.gradient_checkpointing_enable()
     return model
@@ -42,29 +64,33 @@ def train(model, rank: int, ranks: int, backend: str) -> list[float]:
     return losses
 
 
-def main(mode: str, scheme: str, checkpointing: str, backend: str, out: str) -> None:
-    dist.init_process_group("gloo")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = build(scheme, checkpointing == "yes", backend)
+def share_out(model, mode: str):
     if mode == "ddp":
-        inner, model = model, torch.nn.parallel.DistributedDataParallel(model)
-    else:
-        inner = model
-        for layer in model.base_model.layers:
-            fully_shard(layer)
-        fully_shard(model)
-    losses = train(model, rank, ranks, backend)
+        return torch.nn.parallel.DistributedDataParallel(model)
+    for layer in model.base_model.layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def run(mode: str, scheme: str, checkpointing: bool, backend: str) -> dict:
+    model = build(scheme, checkpointing, backend)
+    losses = train(share_out(model, mode), dist.get_rank(), dist.get_world_size(), backend)
     total = torch.tensor(losses)
     dist.all_reduce(total)
     state = {}
-    for name, tensor in inner.state_dict().items():
+    for name, tensor in model.state_dict().items():
         state[name] = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    if rank == 0:
-        torch.save({"losses": (total / ranks).tolist(), "state": state}, out)
+    return {"losses": (total / dist.get_world_size()).tolist(), "state": state}
+
+
+def main(out: str) -> None:
+    dist.init_process_group("gloo")
+    results = {case: run(*case) for case in CASES}
+    if dist.get_rank() == 0:
+        torch.save(results, out)
     dist.barrier()
     dist.destroy_process_group()
-    print("finished", flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

@@ -13,7 +13,7 @@ from dares.train.activations import activations
 from dares.train.overrides import apply_overrides
 from dares.train.plan import count_parameters, forward_flops, plan
 from dares.train.recipe import build_model
-from dares.train.recipes import SCHEMES, recipe
+from dares.train.recipes import PAPER_SCHEMES, recipe
 
 SHAPES = {
     name: changes.split()
@@ -54,7 +54,7 @@ def estimated(made, *, checkpointing=False):
     return activations(made, made.depth, rows=ROWS, checkpointing=checkpointing).kept
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", PAPER_SCHEMES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_kept(shape, scheme):
     made = shaped(shape, scheme)
@@ -62,7 +62,7 @@ def test_kept(shape, scheme):
     assert estimated(made) == pytest.approx(saved_bytes(forward, ignore=ignore), rel=0.1)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", PAPER_SCHEMES)
 def test_kept_under_bf16_autocast(scheme):
     made = shaped("odd", scheme, "run.precision=bf16")
     forward, ignore = measured(made)
@@ -103,7 +103,7 @@ def held_bytes(forward, ignore):
     return total
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", PAPER_SCHEMES)
 @pytest.mark.parametrize("shape", ["deep", "odd"])
 def test_kept_when_checkpointed(shape, scheme):
     made = shaped(shape, scheme)
@@ -154,7 +154,7 @@ def test_states_and_batch():
 def test_what_fits():
     found = plan(recipe("8b"), gpus=8, memory=80 * 10**9)
     assert found.scheme == "delta_block"
-    assert len(found.cases) == 2 * len(SCHEMES)
+    assert len(found.cases) == 2 * len(PAPER_SCHEMES)
     plain, checkpointed = (case for case in found.cases if case.scheme == "delta_block")
     assert not plain.ddp_fits
     assert not plain.fsdp_fits
@@ -179,7 +179,7 @@ def test_a_scheme_of_ones_own_is_a_case_too():
     assert found.cases[0].activations == activations(
         made, made.depth, rows=made.batch.micro_rows, checkpointing=False
     )
-    assert {case.scheme for case in found.cases} == {"the recipe's", *SCHEMES}
+    assert {case.scheme for case in found.cases} == {"the recipe's", *PAPER_SCHEMES}
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,18 @@ def test_every_recipe_builds(size):
         assert base / 1e6 == pytest.approx(PUBLISHED[size], abs=0.6)
     routers = {scheme: counts[f"{size}-{scheme}"] - base for scheme in SCHEMES}
     attnres, delta = 4 * width * layers, 4 * width * layers - 2 * width
+    streams, sites = 4, 2 * layers
     assert routers == {
         "standard": 0,
         "attnres_block": attnres,
         "attnres": attnres,
         "delta_block": delta,
         "delta": delta,
+        "cumulative": delta,
+        "ddl": sites * (2 * width + 1),
+        "hyper": sites * ((streams + width) * (streams + 2) + 2),
+        "mhc": sites * ((streams * width + 1) * streams * (streams + 2) + 3),
+        "dense": sum(range(2, layers + 2)),
     }
     assert counts[size] == counts[f"{size}-delta_block"]
 

@@ -58,9 +58,12 @@ class StreamsScheme(ResidualScheme):
 
 
 def mix(weights: Tensor, streams: Tensor) -> Tensor:
-    """A weighted sum of the streams, in their dtype: [..., n] x [..., n, D] -> [..., D]"""
+    """A weighted sum of the streams, in their dtype: [..., n] x [..., n, D] -> [..., D]
+
+    Small matrices are made contiguous, here and below: torch would multiply others one by one.
+    """
     *tokens, n, width = streams.shape
-    row = weights.to(streams.dtype).expand(*tokens, n).reshape(-1, 1, n)
+    row = weights.to(streams.dtype).expand(*tokens, n).reshape(-1, 1, n).contiguous()
     with without_autocast(streams.device.type):
         return torch.bmm(row, streams.reshape(-1, n, width)).view(*tokens, width)
 
@@ -72,7 +75,6 @@ def mix_and_write(matrix: Tensor, streams: Tensor, weights: Tensor, delta: Tenso
     """
     *tokens, n, width = streams.shape
     dtype = streams.dtype
-    # contiguous, as small matrices must be: torch would multiply others one by one
     matrix = matrix.to(dtype).expand(*tokens, n, n).reshape(-1, n, n).contiguous()
     weights = weights.to(dtype).expand(*tokens, n).reshape(-1, n, 1).contiguous()
     with without_autocast(streams.device.type):

@@ -53,7 +53,7 @@ class Bank:
         if not isinstance(scheme, RoutedScheme):
             raise ValueError(
                 f"the activation formula knows schemes 'standard' and 'routed', "
-                f"got {depth.scheme!r}"
+                f"got {depth.scheme!r}: measure it with dares bench memory --schemes standard,..."
             )
         plan = scheme._mixers["grouped"].plan
         sites = iter(scheme.router_of_site)

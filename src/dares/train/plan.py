@@ -10,7 +10,7 @@ import torch
 from dares.train.activations import Activations, activations, layer_matrices
 from dares.train.bank import Bank
 from dares.train.recipe import Recipe, build_model
-from dares.train.recipes import SCHEMES
+from dares.train.recipes import PAPER_SCHEMES
 
 EXACT = 4  # bytes of a weight, of its gradient, and of each of AdamW's two moments
 SPARE = 0.05  # share of a GPU's memory left to its driver and to fragmentation
@@ -101,8 +101,9 @@ def plan(recipe: Recipe, gpus: int = 1, memory: int | None = None) -> Plan:
     ddp, fsdp = _states(recipe, counted, 1), _states(recipe, counted, gpus)
     usable = None if memory is None else int(memory * (1 - SPARE))
     forward, layers = forward_flops(recipe)
-    variants = {name: recipe.with_scheme(name) for name in SCHEMES}
-    own = next((name for name in SCHEMES if variants[name].depth == recipe.depth), "the recipe's")
+    variants = {name: recipe.with_scheme(name) for name in PAPER_SCHEMES}
+    known = (name for name, variant in variants.items() if variant.depth == recipe.depth)
+    own = next(known, "the recipe's")
     variants = {own: recipe} | variants
     return Plan(
         recipe=recipe,

@@ -1,4 +1,4 @@
-"""The recipes there are: a base a size, and each of them under every scheme of the papers."""
+"""The recipes there are: a base a size, and each of them under every preset."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from dares.names import unknown_name
+from dares.presets import PRESETS
 from dares.train.recipe import Recipe
 from dares.train.recipes.cpu import mini, small, tiny
 from dares.train.recipes.paper import (
@@ -16,7 +17,8 @@ from dares.train.recipes.paper import (
     qwen3_1044m,
 )
 
-SCHEMES = ("standard", "attnres_block", "attnres", "delta_block", "delta")
+PAPER_SCHEMES = ("standard", "attnres_block", "attnres", "delta_block", "delta")  # of 2605.18855
+SCHEMES = (*PAPER_SCHEMES, *(name for name in PRESETS if name not in PAPER_SCHEMES))
 
 BASES: dict[str, Callable[[], Recipe]] = {
     "tiny": tiny,
