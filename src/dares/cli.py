@@ -17,6 +17,7 @@ from dares.commands import (
     evaluate,
     finetune,
     generate,
+    inspect,
     plan,
     prepare,
     recipes,
@@ -41,6 +42,7 @@ app.command("convert")(convert.convert_command)
 app.command("generate")(generate.generate_command)
 app.command("eval")(evaluate.evaluate_command)
 app.command("compare")(compare.compare_command)
+app.command("inspect")(inspect.inspect_command)
 app.add_typer(bench.app, name="bench")
 
 

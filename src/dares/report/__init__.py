@@ -1,0 +1,1 @@
+"""What `dares inspect` writes: routing.json, figures, and one page that holds everything."""
