@@ -32,9 +32,8 @@ def tiny_checkpoint(
 ) -> Path:
     """A folder as `save_pretrained` leaves it, with random weights and norm gains."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(
-        tiny_config(family, vocab_size=VOCABULARY, **changes)
-    )
+    settings = {"vocab_size": VOCABULARY, "max_position_embeddings": 256, **changes}
+    model = AutoModelForCausalLM.from_config(tiny_config(family, **settings))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

@@ -24,15 +24,15 @@ def convert_command(
         str,
         typer.Argument(
             metavar="SRC",
-            help="A Hugging Face folder or name, a .gguf file, or a folder of the authors' release.",
+            help="A Hugging Face folder or name, a .gguf file, or the authors' own checkpoint.",
         ),
     ],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder that is not there yet.")],
     scheme: Annotated[
         str | None,
         typer.Option(
-            help=f"What to convert to (`dares schemes`): {DEFAULT}, unless SRC is a folder of the "
-            "authors' release, which has its own.",
+            help=f"What to convert to (`dares schemes`); {DEFAULT}, unless SRC is the authors' "
+            "checkpoint, which has its own.",
             show_default=False,
         ),
     ] = None,

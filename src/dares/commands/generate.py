@@ -26,6 +26,4 @@ def generate_command(
     """Continue a prompt with any model, routed or not, as it is made."""
     from dares.pretrained.generate import generate
 
-    generate(
-        model, prompt, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed
-    )
+    generate(model, prompt, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)

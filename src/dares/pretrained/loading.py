@@ -23,7 +23,7 @@ def load_model(folder: Path, *, dtype: torch.dtype | None = None) -> Any:
             config = AutoConfig.from_pretrained(folder)
             if torch.bfloat16 in (dtype, config.dtype) and not torch.cuda.is_available():
                 guard_bf16()
-            model, info = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 folder,
                 config=config,
                 dtype=dtype or "auto",
@@ -35,6 +35,7 @@ def load_model(folder: Path, *, dtype: torch.dtype | None = None) -> Any:
             f"the model in {folder} cannot be loaded ({_first_line(error)}): are its files whole, "
             "and does config.json belong to them?"
         ) from error
+    model, info = loaded
     missing = sorted(info["missing_keys"])
     if missing:
         raise ValueError(

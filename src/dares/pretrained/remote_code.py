@@ -22,7 +22,7 @@ ENTRY = "modeling_dares"
 CONFIG = "config.json"
 TRITON = "dares.ops.depth_mix.triton"
 
-ENTRY_TEXT = '''"""A routed model by dares {version} (MIT licence), written by it from its own source files.
+ENTRY_TEXT = '''"""A routed model's code, written by dares {version} (MIT licence) from its own source.
 
 Load this folder with AutoModelForCausalLM.from_pretrained(..., trust_remote_code=True).
 """
@@ -50,11 +50,11 @@ def TritonMixer(plan):
 # The one import by a computed name. transformers copies the files that it sees imported, also when
 # a model is saved again: the function names those that are only reached in that way.
 FAMILY_IMPORT = ('f"dares.models.{', 'f"{__package__}.dares_models_{')
-FAMILY_FILES = f'''
+FAMILY_FILES = f"""
 
 def _files_of_the_family():
     from .{ENTRY} import __all__  # noqa: F401
-'''
+"""
 
 
 def write_code(folder: Path) -> list[Path]:
@@ -128,7 +128,8 @@ def _own_imports(tree: ast.Module) -> list[ast.ImportFrom]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
             found.append(node)
         assert not (
-            isinstance(node, ast.Import) and any(a.name.split(".")[0] == PACKAGE for a in node.names)
+            isinstance(node, ast.Import)
+            and any(a.name.split(".")[0] == PACKAGE for a in node.names)
         ), "the package imports itself with `from` alone"
     return sorted(found, key=lambda node: node.lineno)
 
