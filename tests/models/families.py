@@ -101,13 +101,17 @@ def relative_difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
     return ((actual - expected).abs().max() / expected.abs().max()).item()
 
 
+def converted(model: Any, scheme: str) -> Any:
+    """The model under a scheme. No setting of ddl is a pretrained model's residual: it drifts."""
+    config = ALL[scheme]
+    return dares.convert(model, config, allow_drift=config.scheme == "ddl")
+
+
 @functools.cache
 @torch.enable_grad()
 def trained(family: str, scheme: str) -> Any:
     """A converted model after 20 optimizer steps; shared between tests, so leave it as it is."""
-    config = ALL[scheme]
-    drifts = config.scheme == "ddl"  # no setting of it is a pretrained model's residual
-    model = dares.convert(tiny_model(family), config, allow_drift=drifts).train()
+    model = converted(tiny_model(family), scheme).train()
     routers = list(model.base_model.depth.parameters())
     others = [p for p in model.parameters() if all(p is not router for router in routers)]
     optimizer = torch.optim.AdamW([{"params": routers, "lr": 5e-2}, {"params": others, "lr": 1e-3}])
