@@ -69,6 +69,13 @@ def test_choices_of_one_token_share_a_row(model):
     assert [s.log_probabilities[0] for s in scores] == pytest.approx(logits[20:24].tolist())
 
 
+def test_a_shared_row_is_scored_as_far_back_as_anyone_asks(model):
+    ids = np.arange(3, 15)
+    asked = [Request(np.append(ids, 20), 4), Request(np.append(ids, 21), 1)]
+    alone = [Scorer(model).score([request])[0] for request in asked]
+    assert_same(Scorer(model).score(asked), alone)
+
+
 def test_likeliest_is_the_argmax(model):
     context = torch.arange(3, 15)
     best = model(context[None]).logits[0, -1].argmax().item()
