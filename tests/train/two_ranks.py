@@ -2,7 +2,7 @@
 
     [{"name": ..., "mode": "ddp" or "fsdp", "changes": [...], "resume": ..., "stop": ...}, ...]
 
-`stop`: rank 1 alone is told to stop after that step.
+`stop`: rank 1 alone is told to stop after that step. `recipe`, in place of `changes`: all of it.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from pathlib import Path
 from dares.train import engine
 from dares.train.loop import train
 from dares.train.parallel import joined
-from dares.train.recipe import build_model
+from dares.train.recipe import Recipe, build_model
 from tests.train.runs import TORCHRUN, Signals, Workshop, python
 
 
@@ -39,8 +39,9 @@ def main(folder, jobs):
             if ranks.rank == 1:
                 engine.build_model = built_on_meta if job["mode"] == "fsdp" else build_model
             told = job.get("stop") if ranks.rank == 1 else None
+            whole = job.get("recipe")
             train(
-                workshop.recipe(*job["changes"]),
+                Recipe.from_dict(whole) if whole else workshop.recipe(*job["changes"]),
                 workshop.folder / job["name"],
                 ranks=dataclasses.replace(ranks, mode=job["mode"]),
                 resume=job.get("resume", False),

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -31,14 +32,12 @@ from torch.distributed.checkpoint.state_dict import (
 
 from dares.train.durable import PART, not_written, sync_folder, write_whole
 from dares.train.manifest import MANIFEST, METADATA, PROGRESS, describe_files, find_damage
-from dares.train.parallel import Ranks
+from dares.train.parallel import Ranks, inner
 
 DAMAGED = ".damaged"
 NAMES = "step-????????"
-# not strict, for what is frozen; what is there is asked for by the model's own names
-OPTIONS = StateDictOptions(
-    flatten_optimizer_state_dict=True, ignore_frozen_params=True, strict=False
-)
+# not strict: what is frozen is left out; all that is not is asked for by name
+OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True, strict=False)
 # CheckpointException, torch's own, is no Exception
 ERRORS = (Exception, CheckpointException)
 
@@ -182,7 +181,14 @@ def state_bytes(state: Any) -> int:
 
 def _state(model: Any, optimizer: Any) -> dict[str, Any]:
     model_state, optimizer_state = get_state_dict(model, optimizer, options=OPTIONS)
-    return {"model": model_state, "optimizer": optimizer_state}
+    # torch's own option for this keeps the second name of a tied weight
+    frozen = {
+        name
+        for name, tensor in inner(model).state_dict(keep_vars=True).items()
+        if isinstance(tensor, nn.Parameter) and not tensor.requires_grad
+    }
+    learned = {name: tensor for name, tensor in model_state.items() if name not in frozen}
+    return {"model": learned, "optimizer": optimizer_state}
 
 
 def _seal(saved: Any, part: Path, progress: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
