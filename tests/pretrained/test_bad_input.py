@@ -183,7 +183,9 @@ def test_no_such_source(refused, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "has no config.json" in refused(tmp_path / "empty")
     (tmp_path / "weights.ckpt").write_text("x")
-    assert "unknown kind of file '.ckpt'" in refused(tmp_path / "weights.ckpt")
+    assert "is a file: a model is a folder or a name on the Hub" in refused(
+        tmp_path / "weights.ckpt"
+    )
     assert "no model that can be reached on the Hugging Face Hub" in refused("someone/absent")
 
 

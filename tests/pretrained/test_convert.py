@@ -177,6 +177,23 @@ def test_measured_drift_is_refused_too(tmp_path, monkeypatch):
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["base", "text.txt"]
 
 
+def test_a_copy_that_differs_is_found_out(tmp_path, monkeypatch):
+    from dares.pretrained import shards
+
+    source = tiny_checkpoint(tmp_path / "base")
+
+    def flip_a_bit(old, new):
+        content = bytearray(old.read_bytes())
+        content[-1] ^= 1
+        new.write_bytes(content)
+
+    monkeypatch.setattr(shards.shutil, "copyfile", flip_a_bit)
+    pieces = shards.find_shards(source)
+    (tmp_path / "written").mkdir()
+    with pytest.raises(ValueError, match="was not written as it is in"):
+        shards.write_shards(pieces, {}, tmp_path / "written", keep=lambda name: True, dtype=None)
+
+
 def test_a_killed_conversion_is_cleared_away(tmp_path):
     source, out = tiny_checkpoint(tmp_path / "base"), tmp_path / "out"
     (tmp_path / "out.part" / "model").mkdir(parents=True)
@@ -197,7 +214,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
         app, ["convert", str(source), str(out), "--text", str(write_text(tmp_path)), "--block", "2"]
     )
     assert str(result.exception) == (
-        f"{out} could not be written (No space left on device): nothing was kept"
+        f"{out} could not be made (No space left on device); nothing was kept"
     )
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["base", "text.txt"]
 
@@ -216,5 +233,7 @@ def test_hub_names_come_from_the_cache(tmp_path, monkeypatch):
     out = tmp_path / "out"
     printed = convert("someone/tiny", out, "--scheme", "delta", "--text", write_text(tmp_path))
     assert "someone/tiny" in printed
-    assert "someone/tiny, converted by" in (out / "README.md").read_text()
+    card = (out / "README.md").read_text()
+    assert "someone/tiny, converted by" in card
+    assert "\nbase_model: someone/tiny\n---" in card
     assert torch.equal(logits(out), logits(repository / "snapshots" / commit))

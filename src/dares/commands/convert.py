@@ -75,7 +75,8 @@ def convert_command(
     found = find_source(source, weights=not dry_run)
     asks = scheme is not None or given or found.depth is None
     depth = _scheme_config(scheme or DEFAULT, given) if asks else None
-    plan = plan_conversion(found, out, depth, allow_drift=allow_drift)
+    kind = None if dtype is None else DTYPES[dtype]
+    plan = plan_conversion(found, out, depth, dtype=kind, allow_drift=allow_drift)
     _show_plan(plan)
     if dry_run:
         console.print(f"nothing is written; it would go to {out}", soft_wrap=True, highlight=False)
@@ -89,9 +90,7 @@ def convert_command(
     measured = convert_checkpoint(
         plan,
         text=text,
-        dtype=None if dtype is None else DTYPES[dtype],
         with_code=with_code,
-        allow_drift=allow_drift,
         command=shlex.join(words),
         say=lambda message: console.print(message, soft_wrap=True, highlight=False),
     )

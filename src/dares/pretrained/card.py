@@ -11,7 +11,7 @@ from dares.version import VERSION
 CARD = """---
 library_name: transformers
 pipeline_tag: text-generation
-tags: [dares, {scheme}]
+tags: [dares, {scheme}]{base_model}
 ---
 # {name}
 
@@ -77,6 +77,8 @@ def write_card(
     return CARD.format(
         name=name,
         source=source,
+        # a name on the Hub, which shows the two side by side
+        base_model=f"\nbase_model: {source}" if "/" in source else "",
         scheme=depth.scheme,
         version=VERSION,
         added=added,

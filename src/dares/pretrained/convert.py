@@ -55,6 +55,8 @@ class Plan:
     scheme: ResidualScheme
     prefix: str  # of the scheme's tensors in the routed model
     base_parameters: int
+    dtype: torch.dtype | None  # of the written weights; None keeps the source's
+    allow_drift: bool
 
     @property
     def added_parameters(self) -> int:
@@ -68,11 +70,18 @@ class Plan:
 
 
 def plan_conversion(
-    source: Source, out: Path, depth: SchemeConfig | None, *, allow_drift: bool = False
+    source: Source,
+    out: Path,
+    depth: SchemeConfig | None,
+    *,
+    dtype: torch.dtype | None = None,
+    allow_drift: bool = False,
 ) -> Plan:
     """Check everything that can be known without weights.
 
-    depth: the scheme to convert to; None only where the checkpoint has one of its own.
+    depth        the scheme to convert to; None only where the checkpoint has one of its own
+    dtype        of the written weights (routers stay float32); None keeps the source's
+    allow_drift  convert also where the logits change
     """
     _check_out(out, source.path)
     if source.depth is not None:
@@ -83,7 +92,7 @@ def plan_conversion(
     family = family_of(source.config)
     config = to_routed_config(source.config, depth)
     config.architectures = [family.causal_lm.__name__]
-    config.dtype = source.config.dtype
+    config.dtype = dtype or source.config.dtype
     spec = family.model.family_spec  # type: ignore[attr-defined]
     reason = spec.obstacle(config)
     if reason:
@@ -104,6 +113,8 @@ def plan_conversion(
         scheme=scheme,
         prefix=f"{base.base_model_prefix}.depth.",
         base_parameters=base.num_parameters(),
+        dtype=dtype,
+        allow_drift=allow_drift,
     )
 
 
@@ -111,9 +122,7 @@ def convert_checkpoint(
     plan: Plan,
     *,
     text: Path | None = None,
-    dtype: torch.dtype | None = None,
     with_code: bool = False,
-    allow_drift: bool = False,
     command: str,
     say: Callable[[str], None] = lambda message: None,
 ) -> Identity | float:
@@ -121,10 +130,11 @@ def convert_checkpoint(
 
     A checkpoint that was routed already has no model to compare with: its loss is given instead.
 
-    text     what to measure on; None is Python's standard library
-    dtype    of the written weights (routers stay float32); None keeps the source's
-    command  how the card says that the model was made
+    text       what to measure on; None is Python's standard library
+    with_code  see remote_code.py
+    command    how the card says that the model was made
     """
+    dtype = plan.dtype
     with _workshop(plan.out) as work:
         folder = plan.source.folder(work, dtype)
         shards = find_shards(folder)
@@ -139,8 +149,6 @@ def convert_checkpoint(
 
         target = work / "model"
         target.mkdir()
-        if dtype is not None:
-            plan.config.dtype = dtype
         plan.config.save_pretrained(target)
         _copy_others(folder, target)
         named = {plan.prefix + name: tensor for name, tensor in routers.items()}
@@ -152,7 +160,7 @@ def convert_checkpoint(
             compare_logits(model, rows, work / "logits") if compares else mean_loss(model, rows)
         )
         del model
-        if isinstance(measured, Identity) and not allow_drift:
+        if isinstance(measured, Identity) and not plan.allow_drift:
             _refuse_drift(measured)
         if with_code:
             write_code(target)
@@ -173,7 +181,7 @@ def convert_checkpoint(
 
 
 def _check_out(out: Path, source: Path) -> None:
-    inside, whole = out.expanduser().resolve(), source.resolve()
+    inside, whole = out.resolve(), source.resolve()
     if inside == whole or whole in inside.parents:
         raise ValueError(f"OUT {out} lies in the source {source}: choose a folder outside of it")
     if out.is_file():
@@ -192,7 +200,9 @@ def _workshop(out: Path) -> Iterator[Path]:
         yield work
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{out} could not be written ({reason}): nothing was kept") from error
+        where = getattr(error, "filename", None)
+        reason = f"{reason}: {where}" if where else reason
+        raise ValueError(f"{out} could not be made ({reason}); nothing was kept") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dares.names import unknown_name
 from dares.pretrained.authors import AuthorsSource, is_authors
 from dares.pretrained.gguf import SUFFIX, GgufSource
 from dares.pretrained.source import Source, family_config
@@ -35,8 +34,10 @@ def find_folder(name: str, *, weights: bool = True) -> Path:
     """The folder on this disk that holds the model of a name."""
     path = Path(name).expanduser()
     if path.is_file():
-        kind = unknown_name("kind of file", path.suffix or path.name, [SUFFIX])
-        raise ValueError(f"{name}: {kind}; else a model is a folder or a name on the Hub")
+        raise ValueError(
+            f"{name} is a file: a model is a folder or a name on the Hub; `dares convert` makes a "
+            f"folder of a {SUFFIX}"
+        )
     if path.is_dir():
         for folder in (path, path / RUN_MODEL):
             if (folder / CONFIG).is_file():

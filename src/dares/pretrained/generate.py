@@ -43,7 +43,8 @@ def generate(
             f"of {context}: shorten the prompt or lower --max-tokens"
         )
     own = model.generation_config
-    settings = GenerationConfig(
+    # in the place of the model's own, which would fill in whatever is left open here
+    model.generation_config = GenerationConfig(
         max_new_tokens=max_tokens,
         do_sample=temperature > 0,
         temperature=temperature or None,
@@ -58,6 +59,5 @@ def generate(
     with torch.inference_mode():
         model.to(device).generate(
             **inputs.to(device),
-            generation_config=settings,
             streamer=TextStreamer(tokenizer, skip_special_tokens=True),
         )

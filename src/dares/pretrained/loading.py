@@ -18,24 +18,17 @@ def load_model(folder: Path, *, dtype: torch.dtype | None = None) -> Any:
     """The language model of a folder, ready to be used; dtype None is the checkpoint's own."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    try:
-        with quiet():
-            config = AutoConfig.from_pretrained(folder)
-            if torch.bfloat16 in (dtype, config.dtype) and not torch.cuda.is_available():
-                guard_bf16()
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder,
-                config=config,
-                dtype=dtype or "auto",
-                use_safetensors=True,
-                output_loading_info=True,
-            )
-    except (OSError, KeyError, RuntimeError, SafetensorError, ValueError) as error:
-        raise ValueError(
-            f"the model in {folder} cannot be loaded ({_first_line(error)}): are its files whole, "
-            "and does config.json belong to them?"
-        ) from error
-    model, info = loaded
+    config = _from_pretrained(AutoConfig, folder)
+    if torch.bfloat16 in (dtype, config.dtype) and not torch.cuda.is_available():
+        guard_bf16()
+    model, info = _from_pretrained(
+        AutoModelForCausalLM,
+        folder,
+        config=config,
+        dtype=dtype or "auto",
+        use_safetensors=True,
+        output_loading_info=True,
+    )
     missing = sorted(info["missing_keys"])
     if missing:
         raise ValueError(
@@ -67,6 +60,17 @@ def load_tokenizer(folder: Path, vocabulary: int) -> Any:
             f"{vocabulary:,} embeddings: it is another model's tokenizer"
         )
     return tokenizer
+
+
+def _from_pretrained(auto_class: Any, folder: Path, **options: Any) -> Any:
+    try:
+        with quiet():
+            return auto_class.from_pretrained(folder, **options)
+    except (OSError, KeyError, RuntimeError, SafetensorError, ValueError) as error:
+        raise ValueError(
+            f"the model in {folder} cannot be loaded ({_first_line(error)}): are its files whole, "
+            "and does config.json belong to them?"
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -22,7 +22,7 @@ ENTRY = "modeling_dares"
 CONFIG = "config.json"
 TRITON = "dares.ops.depth_mix.triton"
 
-ENTRY_TEXT = '''"""A routed model's code, written by dares {version} (MIT licence) from its own source.
+ENTRY_TEXT = '''"""A routed model's code, from the source of dares {version} (MIT licence).
 
 Load this folder with AutoModelForCausalLM.from_pretrained(..., trust_remote_code=True).
 """
