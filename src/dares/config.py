@@ -196,9 +196,24 @@ class DenseConfig(SchemeConfig):
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SkipConfig(SchemeConfig):
+    """A control: every read is the stream plus the embedding. No choices, nothing learned."""
+
+    scheme: ClassVar[str] = "skip"
+
+
 CONFIGS: dict[str, type[SchemeConfig]] = {
     config.scheme: config
-    for config in (StandardConfig, DepthConfig, DdlConfig, HyperConfig, MhcConfig, DenseConfig)
+    for config in (
+        StandardConfig,
+        DepthConfig,
+        DdlConfig,
+        HyperConfig,
+        MhcConfig,
+        DenseConfig,
+        SkipConfig,
+    )
 }
 
 

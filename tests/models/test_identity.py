@@ -56,14 +56,17 @@ def test_new_and_base_models_draw_the_same_weights(family):
     torch.manual_seed(5)
     routed = dares.from_config(tiny_config(family), SCHEMES["delta_block"])
     torch.manual_seed(5)
+    drawn = dares.from_config(tiny_config(family), dares.preset("delta", query_std=0.02))
+    torch.manual_seed(5)
     from transformers import AutoModelForCausalLM
 
     theirs = AutoModelForCausalLM.from_config(tiny_config(family))
     expected = theirs.state_dict()
-    for model in (base, routed):
+    for model in (base, routed, drawn):
         state = {k: v for k, v in model.state_dict().items() if ".depth." not in k}
         assert state.keys() == expected.keys()
         assert all(torch.equal(state[k], expected[k]) for k in expected)
+    assert drawn.base_model.depth.query.std() > 0.01
     with torch.no_grad():
         ids = tokens()
         before = theirs.eval()(ids).logits

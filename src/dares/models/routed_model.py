@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -46,12 +47,15 @@ def scheme_for(config: Any, spec: BlockSpec) -> ResidualScheme:
             f"a {type(config).model_type!r} config has no 'depth', so there is no scheme to build: "
             "pass depth=dares.preset(...), or use dares.convert for a pretrained model"
         )
-    return build_scheme(
-        config_from_dict(config.depth),
-        width=config.hidden_size,
-        sites=2 * config.num_hidden_layers,
-        parallel=spec.is_parallel(config),
-    )
+    # What a scheme draws now is drawn again by post_init, after the base's weights: these must not
+    # depend on the scheme.
+    with torch.random.fork_rng(devices=[]):
+        return build_scheme(
+            config_from_dict(config.depth),
+            width=config.hidden_size,
+            sites=2 * config.num_hidden_layers,
+            parallel=spec.is_parallel(config),
+        )
 
 
 def with_parts_of(module: nn.Module, cls: type) -> Any:

@@ -9,6 +9,7 @@ from dares.schemes.dense import DenseScheme
 from dares.schemes.hyper import HyperScheme
 from dares.schemes.mhc import MhcScheme
 from dares.schemes.routed import RoutedScheme
+from dares.schemes.skip import SkipScheme
 from dares.schemes.standard import StandardScheme
 
 SCHEMES: dict[str, type[ResidualScheme]] = {
@@ -18,6 +19,7 @@ SCHEMES: dict[str, type[ResidualScheme]] = {
     "hyper": HyperScheme,
     "mhc": MhcScheme,
     "dense": DenseScheme,
+    "skip": SkipScheme,
 }
 
 
@@ -62,6 +64,7 @@ __all__ = [
     "MhcScheme",
     "ResidualScheme",
     "RoutedScheme",
+    "SkipScheme",
     "StandardScheme",
     "Watcher",
     "build_scheme",
