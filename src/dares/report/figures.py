@@ -111,7 +111,9 @@ def _probes(model: Entry) -> Iterator[Picture]:
     yield Picture(
         "mass",
         "Mass against effect",
-        "A dot for every source at every site" if pairs else "A dot for every source",
+        "A dot for every source at every site: upwards is worse without it."
+        if pairs
+        else "A dot for every source, removed wherever it is read: upwards is worse without it.",
         mass.draw(
             pairs or by_kind["remove_source"], {site["index"]: site["kind"] for site in sites}
         ),

@@ -229,7 +229,7 @@ MEANS = (
 
 def _means(sites: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Over all sites, and over those of each kind."""
-    kinds = dict.fromkeys(site["kind"] for site in sites)
+    kinds = sorted({site["kind"] for site in sites})
     groups = {"all": list(sites)} if sites else {}
     groups |= {kind: [site for site in sites if site["kind"] == kind] for kind in kinds}
     return {

@@ -34,9 +34,9 @@ def write_report(data: dict[str, Any], folder: Path) -> None:
     shown = json.loads(text)  # the page can only show what the file holds
     own = [pictures(model) for model in shown["models"]]
     shared = shared_pictures(shown["models"])
+    page = render(shown, own, shared)
     with writing(str(folder)), replacing(folder) as part:
         (part / DATA).write_text(text, encoding="utf-8")
-        page = render(shown, own, shared)
         (part / PAGE).write_text(page, encoding="utf-8")
         (part / FIGURES).mkdir()
         several = len(own) > 1

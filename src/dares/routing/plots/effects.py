@@ -11,8 +11,10 @@ from dares.routing.plots.style import (
     KIND_COLOURS,
     KIND_MARKERS,
     QUIET,
+    kinds_of,
     legend_below,
     new_figure,
+    whole_numbers,
 )
 
 if TYPE_CHECKING:
@@ -41,13 +43,13 @@ def draw_by_site(effects: Effects, sites: Sites) -> Figure:
     by_index = {site["index"]: site for site in sites}
     figure, axes = new_figure(2.9)
     panel = axes[0, 0]
-    for kind in dict.fromkeys(site["kind"] for site in sites):
+    for kind in kinds_of(sites):
         own = [effect for effect in effects if by_index[effect["site"]]["kind"] == kind]
         depths = [by_index[effect["site"]]["depth"] for effect in own]
         color, marker = KIND_COLOURS.get(kind, COLOURS[3]), KIND_MARKERS.get(kind, "^")
         dots(panel, own, depths, horizontal=False, color=color, marker=marker, label=kind)
     panel.axhline(0, color=QUIET, linewidth=1)
-    panel.set_xlabel("depth (layers)")
+    whole_numbers(panel, "depth (layers)")
     panel.set_ylabel("change of the loss\n(nats a token)")
     legend_below(figure, panel)
     return figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dares.routing.plots.style import COLOURS, legend, new_figure
+from dares.routing.plots.style import COLOURS, legend_below, logarithmic, new_figure, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,15 +28,15 @@ def draw(
         _line(turn, flow["turn"], sites_per_layer, 2, "turn")
         turn.set_ylabel("read turned from\nthe stream (degrees)")
         turn.set_ylim(bottom=0)
-    lengths.set_yscale("log")
+    logarithmic(lengths)
     lengths.set_ylabel("length")
-    legend(lengths, ncols=3, loc="lower right")
     if gradient is not None:
         panel = next(rest)
         _line(panel, gradient, sites_per_layer, 3, "gradient")
-        panel.set_yscale("log")
+        logarithmic(panel)
         panel.set_ylabel("gradient by delta")
-    axes[-1, 0].set_xlabel("depth (layers)")
+    whole_numbers(axes[-1, 0], "depth (layers)")
+    legend_below(figure, lengths)
     return figure
 
 

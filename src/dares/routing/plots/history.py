@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dares.routing.plots.style import FONT, INK, SEQUENTIAL, color_bar, legend, new_figure
+from dares.routing.plots.style import (
+    FONT,
+    INK,
+    SEQUENTIAL,
+    color_bar,
+    legend,
+    new_figure,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +45,7 @@ def draw(steps: Sequence[int], largest: Table, entropy: Table) -> Figure:
         panel.set_ylabel(label, fontsize=FONT)
         panel.set_ylim(bottom=0)
     axes[0, 0].set_ylim(0, 1.05)
-    axes[1, 0].set_xlabel("training step")
+    whole_numbers(axes[1, 0], "training step")
     legend(axes[0, 0], loc="lower right")
     color_bar(figure, ScalarMappable(depth, SEQUENTIAL), axes, "site")
     return figure

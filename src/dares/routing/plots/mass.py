@@ -11,6 +11,7 @@ from dares.routing.plots.style import (
     KIND_COLOURS,
     KIND_MARKERS,
     QUIET,
+    kinds_of,
     legend_below,
     new_figure,
 )
@@ -27,7 +28,7 @@ def draw(effects: Effects, kinds: Mapping[int, str]) -> Figure:
     figure, axes = new_figure(3.3)
     panel = axes[0, 0]
     kind_of = [kinds.get(effect["site"], "at every site") for effect in effects]
-    for kind in dict.fromkeys(kind_of):
+    for kind in kinds_of({"kind": kind} for kind in kind_of):
         own = [effect for effect, own in zip(effects, kind_of, strict=True) if own == kind]
         color, marker = KIND_COLOURS.get(kind, COLOURS[0]), KIND_MARKERS.get(kind, "^")
         masses = [effect["mass"] for effect in own]

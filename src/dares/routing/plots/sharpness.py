@@ -11,8 +11,10 @@ from dares.routing.plots.style import (
     KIND_MARKERS,
     MARKERS,
     QUIET,
+    kinds_of,
     legend_below,
     new_figure,
+    whole_numbers,
 )
 
 if TYPE_CHECKING:
@@ -37,13 +39,13 @@ def draw(models: Mapping[str, Sites]) -> Figure:
             _draw_models(panel, models, key)
         panel.set_ylabel(label)
         panel.set_ylim(0, 1.05)
-    axes[1, 0].set_xlabel("depth (layers)")
+    whole_numbers(axes[1, 0], "depth (layers)")
     legend_below(figure, axes[0, 0], 4 if single else 2)
     return figure
 
 
 def _draw_kinds(panel: Any, sites: Sites, key: str) -> None:
-    for kind in dict.fromkeys(site["kind"] for site in sites):
+    for kind in kinds_of(sites):
         own = [site for site in sites if site["kind"] == kind]
         panel.plot(
             [site["depth"] for site in own],

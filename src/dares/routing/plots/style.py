@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDTH = 5.0  # inches: on a phone a point is then about a pixel
+WIDTH = 4.4  # inches: on a phone a point is then about a pixel
 FONT = 9
 INK, QUIET = "#24292f", "#8b949e"  # the page gives these two its own colours, light or dark
 # Okabe and Ito's; the first is what is drawn where there is one line
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 MARKERS = "osD^vPX"
+# the kinds of sites, in the order in which they are listed
 KIND_COLOURS = {"attention": COLOURS[0], "mlp": COLOURS[1], "final": COLOURS[2]}
 KIND_MARKERS = {"attention": "o", "mlp": "s", "final": "D"}
 SEQUENTIAL, DIVERGING = "viridis", "PuOr"
@@ -68,6 +69,30 @@ def legend_below(figure: Figure, axes: Any, columns: int = 3) -> None:
     )
     for text in shown.get_texts():
         text.set_color(INK)
+
+
+def whole_numbers(axes: Any, label: str) -> None:
+    """An axis of things that are counted: layers, steps."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    axes.set_xlabel(label)
+
+
+def logarithmic(axes: Any) -> None:
+    """Upwards by factors, with numbers as people write them."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def kinds_of(sites: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The kinds of sites there are, attention first."""
+    found = dict.fromkeys(site["kind"] for site in sites)
+    return sorted(found, key=lambda kind: (*KIND_COLOURS, kind).index(kind))
 
 
 def thinned(labels: Sequence[str], most: int) -> tuple[list[int], list[str]]:
