@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 from transformers import AutoTokenizer, BertConfig
@@ -100,6 +101,12 @@ def test_a_plain_model_has_no_routers(tuning, capsys, monkeypatch, freeze):
     line = refused(capsys, monkeypatch, *arguments)
     assert line.startswith(f"error: {tuning.base} has no routers for freeze={freeze} to speak of")
     assert not (tuning.folder / "wrong").exists()
+
+
+def test_lora_without_peft(tuning, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    line = refused(capsys, monkeypatch, *tuning.arguments("wrong", "--lora", "r=2"))
+    assert line == "error: LoRA needs PEFT, which is not installed: pip install 'dares[train]'"
 
 
 def test_no_text(tuning, capsys, monkeypatch):

@@ -34,9 +34,7 @@ def scheme_of(model: Any) -> ResidualScheme:
             "adapter: leave them out there, or leave saving them to it"
         )
     if not scheme.state_dict():
-        raise ValueError(
-            f"scheme {scheme.config.scheme!r} owns no parameters: there are no routers to save"
-        )
+        raise ValueError(f"scheme {scheme.config.scheme!r} owns no parameters: it has no routers")
     return scheme
 
 

@@ -244,7 +244,7 @@ class _Run:
                 f"the data of {self.folder} is not what the run began with: put the inputs back as "
                 "they were, or start a new run"
             )
-        changed = self.ranks.first and saved["frozen_base"] != self.engine.frozen_base
+        changed = self.ranks.first and saved.get("frozen_base") != self.engine.frozen_base
         self.ranks.agree(
             f"the model that {self.folder} started from has other weights now: put it back as it "
             "was, or start a new run"

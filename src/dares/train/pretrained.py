@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -111,6 +112,8 @@ def _add_lora(model: Any, start: StartSettings) -> None:
 
 def check_start(recipe: Recipe, start: StartSettings) -> None:
     """An error if the recipe asks of its checkpoint what that cannot give."""
+    if start.lora_rank is not None and find_spec("peft") is None:
+        raise ValueError("LoRA needs PEFT, which is not installed: pip install 'dares[train]'")
     config = checkpoint_config(start.checkpoint)
     own = scheme_of_checkpoint(config)
     if own is not None and own != recipe.depth:
