@@ -210,7 +210,7 @@ def test_models_that_are_none(model, text, here):
     (here / "folder").mkdir()
     assert "folder has no config.json" in refused("folder", "--text", text)
     assert "no such folder" in refused("./nowhere", "--text", text)
-    assert "unknown kind of file '.jsonl'" in refused(text, "--text", text)
+    assert "is a file: a model is a folder" in refused(text, "--text", text)
     bare = save_model(here / "bare")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (bare / name).unlink()

@@ -9,7 +9,7 @@ from transformers import LlamaForCausalLM
 
 from dares.evals import texts
 from dares.evals.perplexity import choose_window, measure, start_token, windows
-from dares.evals.scoring import Request, Scorer
+from dares.evals.scoring import Passage, Scorer
 from dares.evals.texts import Document, Text, piece_ends
 from tests.evals.models import tiny_subject, tiny_tokenizer
 from tests.models.families import tiny_config
@@ -75,7 +75,7 @@ def test_sum_is_brute_force(subject, window, stride):
 
 def test_each_score_is_brute_force(subject):
     ids = ids_of(subject, TEXT)
-    (score,) = Scorer(subject.model).score([Request(np.array(ids), len(ids) - 1)])
+    (score,) = Scorer(subject.model).score([Passage(np.array(ids), len(ids) - 1)])
     expected = brute_force(subject, ids, 512, 512)
     assert -score.log_probabilities == pytest.approx(np.array(expected), abs=1e-11)
 

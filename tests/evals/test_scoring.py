@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dares.evals.scoring import Request, Scorer
+from dares.evals.scoring import Passage, Scorer
 from tests.models.families import VOCABULARY, tiny_model
 
 
@@ -13,10 +13,10 @@ def model():
     return tiny_model("llama").double()
 
 
-def requests(count=9, seed=0):
+def passages(count=9, seed=0):
     random = np.random.default_rng(seed)
     return [
-        Request(random.integers(3, VOCABULARY, 4 + 3 * number), 1 + number % 3)
+        Passage(random.integers(3, VOCABULARY, 4 + 3 * number), 1 + number % 3)
         for number in range(count)
     ]
 
@@ -44,8 +44,8 @@ def assert_same(scores, expected):
 
 
 def test_answers_come_in_the_order_of_the_requests(model):
-    asked = requests()
-    alone = [Scorer(model).score([request])[0] for request in asked]
+    asked = passages()
+    alone = [Scorer(model).score([passage])[0] for passage in asked]
     assert_same(Scorer(model, rows=4).score(asked), alone)
 
 
@@ -56,13 +56,13 @@ def test_a_family_without_logits_to_keep(model):
         def forward(self, input_ids, use_cache=None):
             return model(input_ids)
 
-    assert_same(Scorer(Plain()).score(requests()), Scorer(model).score(requests()))
+    assert_same(Scorer(Plain()).score(passages()), Scorer(model).score(passages()))
 
 
 def test_choices_of_one_token_share_a_row(model):
     watched = Watched(model)
     context = np.arange(3, 15)
-    asked = [Request(np.append(context, choice), 1) for choice in (20, 21, 22, 23)]
+    asked = [Passage(np.append(context, choice), 1) for choice in (20, 21, 22, 23)]
     scores = Scorer(watched).score(asked)
     assert watched.calls == [((1, 12), 1)]
     logits = model(torch.tensor(context)[None]).logits[0, -1].log_softmax(-1)
@@ -71,8 +71,8 @@ def test_choices_of_one_token_share_a_row(model):
 
 def test_a_shared_row_is_scored_as_far_back_as_anyone_asks(model):
     ids = np.arange(3, 15)
-    asked = [Request(np.append(ids, 20), 4), Request(np.append(ids, 21), 1)]
-    alone = [Scorer(model).score([request])[0] for request in asked]
+    asked = [Passage(np.append(ids, 20), 4), Passage(np.append(ids, 21), 1)]
+    alone = [Scorer(model).score([passage])[0] for passage in asked]
     assert_same(Scorer(model).score(asked), alone)
 
 
@@ -80,7 +80,7 @@ def test_likeliest_is_the_argmax(model):
     context = torch.arange(3, 15)
     best = model(context[None]).logits[0, -1].argmax().item()
     right, wrong = Scorer(model).score(
-        [Request(np.append(context.numpy(), token), 1) for token in (best, (best + 1) % 90)]
+        [Passage(np.append(context.numpy(), token), 1) for token in (best, (best + 1) % 90)]
     )
     assert right.likeliest.all()
     assert not wrong.likeliest.any()
@@ -88,7 +88,7 @@ def test_likeliest_is_the_argmax(model):
 
 def test_logits_only_where_needed(model):
     watched = Watched(model)
-    Scorer(watched).score([Request(np.arange(3, 43), 2)])
+    Scorer(watched).score([Passage(np.arange(3, 43), 2)])
     assert watched.calls == [((1, 39), 2)]
 
 
@@ -101,13 +101,13 @@ def test_logits_only_where_needed(model):
 )
 def test_batches_are_halved_until_they_fit(model, error):
     watched = Watched(model, most=60, error=error)
-    asked = requests()
+    asked = passages()
     assert_same(Scorer(watched).score(asked), Scorer(model).score(asked))
     assert max(rows for (rows, _), _ in watched.calls) > 1
 
 
 def test_what_never_fits_is_told(model):
-    asked = requests()
+    asked = passages()
     with pytest.raises(ValueError, match="not even a batch of 1 rows of 27 tokens fits"):
         Scorer(Watched(model, most=20)).score(asked)
     with pytest.raises(ValueError, match="a batch of 4 rows of 27 tokens .* use --batch auto"):
@@ -116,4 +116,4 @@ def test_what_never_fits_is_told(model):
 
 def test_other_errors_are_not_taken_for_memory(model):
     with pytest.raises(RuntimeError, match="shapes"):
-        Scorer(Watched(model, most=1, error=RuntimeError("shapes differ"))).score(requests())
+        Scorer(Watched(model, most=1, error=RuntimeError("shapes differ"))).score(passages())

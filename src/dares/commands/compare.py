@@ -68,13 +68,22 @@ def compare_command(
 
 
 def _show(rows: list[Row]) -> None:
+    """A line a model under each task: eighty columns are enough."""
     from dares.evals.compare import HEADINGS, LEGEND, cells
 
+    about = HEADINGS.index("value")  # the columns before it are the same for a whole task
     table = Table(pad_edge=False)
-    for heading in HEADINGS:
-        table.add_column(heading)
+    table.add_column(overflow="fold")
+    for heading in HEADINGS[about:]:
+        table.add_column(heading, no_wrap=True, justify="right")
+    before = None
     for row in rows:
-        shown = [cell.strip("*") for cell in cells(row)]
-        table.add_row(*shown, style="bold" if row.better else None)
+        task, metric, units, model, *figures = cells(row)
+        if task != before:
+            table.add_section()
+            table.add_row(f"{task} ({metric}, {units})", style="dim")
+            before = task
+        shown = [figure.strip("*") for figure in figures]
+        table.add_row(model, *shown, style="bold" if row.better else None)
     console.print(table)
     console.print(LEGEND)

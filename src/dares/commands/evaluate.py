@@ -109,11 +109,8 @@ def watching() -> Iterator[Watcher]:
     """A bar on a terminal; a line a task everywhere."""
     # read when tqdm is imported: the libraries' own bars would tear ours
     os.environ.setdefault("TQDM_DISABLE", "1")
-    from transformers.utils import logging
-
     from dares.evals.evaluate import Watcher
 
-    logging.disable_progress_bar()
     stderr = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(

@@ -64,7 +64,7 @@ def compare(
     return rows
 
 
-def left_out(results: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
+def shared_names(results: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
     """The tasks that all results have, and those that only some do."""
     shared = [name for name in results[0] if all(name in result for result in results)]
     rest = {name for result in results for name in result} - set(shared)

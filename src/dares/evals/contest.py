@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dares.evals.bootstrap import RESAMPLES
-from dares.evals.compare import Row, as_json, compare, left_out, markdown
+from dares.evals.compare import Row, as_json, compare, markdown, shared_names
 from dares.evals.evaluate import Evaluation, Request, Watcher
 from dares.evals.results import Results, versions
 from dares.evals.subject import model_label
@@ -107,7 +107,7 @@ def _names(
                         f"{results.path} has no results of {name} for {label}: evaluate it first"
                     )
         return evaluation.names
-    shared, rest = left_out([results.tasks for results in found])
+    shared, rest = shared_names([results.tasks for results in found])
     if not shared:
         raise ValueError(f"there is no task that {', '.join(labels)} all have results of")
     if rest:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from lm_eval.models.huggingface import HFLM
 
-from dares.evals.scoring import Request, Scorer
+from dares.evals.scoring import Passage, Scorer
 from dares.evals.subject import Subject
 
 
@@ -46,13 +46,13 @@ class HarnessModel(HFLM):
             done += more
             self.progress(done, len(requests))
 
-        asked = [self._request(context, answer) for _, context, answer in requests]
+        asked = [self._passage(context, answer) for _, context, answer in requests]
         scores = self._scorer.score(asked, advance)
         return [
             (float(score.log_probabilities.sum()), bool(score.likeliest.all())) for score in scores
         ]
 
-    def _request(self, context: list[int], answer: list[int]) -> Request:
+    def _passage(self, context: list[int], answer: list[int]) -> Passage:
         if len(answer) > self.max_length:
             raise ValueError(
                 f"an answer of {len(answer)} tokens does not fit the model's {self.max_length} "
@@ -61,4 +61,4 @@ class HarnessModel(HFLM):
         ids = context + answer
         room = self.max_length + 1  # the last token is predicted, not shown
         self.truncated += len(ids) > room
-        return Request(np.array(ids[-room:], dtype=np.int64), len(answer))
+        return Passage(np.array(ids[-room:], dtype=np.int64), len(answer))

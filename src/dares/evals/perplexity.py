@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dares.data.tokenizer import DocumentTokenizer
-from dares.evals.scoring import Request, Scorer
+from dares.evals.scoring import Passage, Scorer
 from dares.evals.subject import Subject
 from dares.evals.texts import Document, Text
 
@@ -138,8 +138,8 @@ def _score(
         progress(done, total)
 
     while chunk := list(islice(places, AT_ONCE)):
-        requests = [Request(documents[n][w.begin : w.end], w.predicted) for n, w in chunk]
-        for (number, place), score in zip(chunk, scorer.score(requests, advance), strict=True):
+        passages = [Passage(documents[n][w.begin : w.end], w.predicted) for n, w in chunk]
+        for (number, place), score in zip(chunk, scorer.score(passages, advance), strict=True):
             span = slice(place.end - 1 - place.predicted, place.end - 1)
             assert np.isnan(nats[number][span]).all()  # each is predicted once
             nats[number][span] = -score.log_probabilities

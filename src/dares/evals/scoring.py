@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 AUTO_TOKENS = {"cpu": 2048, "cuda": 32_768}  # a batch, to begin with: more is no faster on a CPU
 
-Advance = Callable[[int], None]  # told how many more requests are done
+Advance = Callable[[int], None]  # told how many more passages are done
 
 
 @dataclass(frozen=True)
-class Request:
+class Passage:
     """Tokens of which the last `predicted` are to be scored, each after all before it."""
 
     ids: NDArray[np.int64]
@@ -39,15 +39,15 @@ class Score:
 
 @dataclass
 class _Row:
-    """What goes into the model once, and the requests that it answers."""
+    """What goes into the model once, and the passages that it answers."""
 
     shown: NDArray[np.int64]
-    requests: list[int]
+    passages: list[int]
     predicted: int
 
 
 class Scorer:
-    """Scores requests with a model, in batches of `rows` rows; None: as many as fit."""
+    """Scores passages with a model, in batches of `rows` rows; None: as many as fit."""
 
     def __init__(self, model: Any, rows: int | None = None) -> None:
         self._model, self._rows = model, rows
@@ -55,24 +55,23 @@ class Scorer:
         # families without the argument give all logits: the same numbers, with more work
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
-    def score(self, requests: Sequence[Request], advance: Advance = lambda _: None) -> list[Score]:
-        """A score for every request, in their order."""
-        scores: list[Score | None] = [None] * len(requests)
-        rows = _rows(requests)
+    def score(self, passages: Sequence[Passage], advance: Advance = lambda _: None) -> list[Score]:
+        """A score for every passage, in their order."""
+        scores: dict[int, Score] = {}
+        rows = _rows(passages)
         while rows:
             batch = rows[: self._fitting(rows)]
             try:
-                logits, first = self._logits(batch)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
+                scored = dict(_scored(batch, *self._logits(batch), passages))
+            except RuntimeError as error:
                 if not _out_of_memory(error):
                     raise
                 self._shrink(batch)
                 continue
-            for index, score in _scored(batch, logits, first, requests):
-                scores[index] = score
-            advance(sum(len(row.requests) for row in batch))
+            scores |= scored
+            advance(len(scored))
             rows = rows[len(batch) :]
-        return [score for score in scores if score is not None]
+        return [scores[index] for index in range(len(passages))]
 
     def _fitting(self, rows: list[_Row]) -> int:
         """How many of the next rows, the longest of which is the first, go into a batch."""
@@ -104,30 +103,30 @@ class Scorer:
         return self._model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits, first
 
 
-def _rows(requests: Sequence[Request]) -> list[_Row]:
+def _rows(passages: Sequence[Passage]) -> list[_Row]:
     """Each distinct input once, the longest first: what does not fit is known at the start."""
     rows: dict[bytes, _Row] = {}
-    for index, request in enumerate(requests):
-        assert 1 <= request.predicted < len(request.ids)
-        shown = request.ids[:-1]
+    for index, passage in enumerate(passages):
+        assert 1 <= passage.predicted < len(passage.ids)
+        shown = passage.ids[:-1]
         row = rows.setdefault(shown.tobytes(), _Row(shown, [], 0))
-        row.requests.append(index)
-        row.predicted = max(row.predicted, request.predicted)
+        row.passages.append(index)
+        row.predicted = max(row.predicted, passage.predicted)
     return sorted(rows.values(), key=lambda row: -len(row.shown))
 
 
 @torch.inference_mode()
 def _scored(
-    batch: list[_Row], logits: torch.Tensor, first: int, requests: Sequence[Request]
+    batch: list[_Row], logits: torch.Tensor, first: int, passages: Sequence[Passage]
 ) -> Iterator[tuple[int, Score]]:
     wide = torch.promote_types(logits.dtype, torch.float32)
     for number, row in enumerate(batch):
         end = len(row.shown) - first
         mine = logits[number, end - row.predicted : end].to(wide)
         total, best = mine.logsumexp(-1), mine.argmax(-1)
-        for index in row.requests:
-            count = requests[index].predicted
-            targets = torch.from_numpy(requests[index].ids[-count:]).to(mine.device)
+        for index in row.passages:
+            count = passages[index].predicted
+            targets = torch.from_numpy(passages[index].ids[-count:]).to(mine.device)
             chosen = mine[-count:].gather(-1, targets[:, None])[:, 0] - total[-count:]
             yield (
                 index,

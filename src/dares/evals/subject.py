@@ -54,8 +54,8 @@ def model_label(name: str) -> str:
 def load_subject(name: str) -> Subject:
     """The model in a folder, in a run's folder, or of that name on the Hugging Face Hub.
 
-    On a CPU its weights are widened to float32: narrow products are slow there, and on some
-    machines wrong. On a GPU they keep the type they were saved in.
+    On a CPU its weights are widened to float32: narrow products are slow there, and crash on
+    some machines. On a GPU they keep the type they were saved in.
     """
     cuda = torch.cuda.is_available()
     folder = find_folder(name)
