@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dares.evals.bootstrap import _student, interval, resampled_sums, sign_flip_p
+from dares.evals.bootstrap import interval, resampled_sums, sign_flip_p
 
 
 def covered(draw, truth, units, studies=1000, resamples=800):
@@ -88,14 +88,6 @@ def test_resamples_are_those_of_the_seed_whatever_the_columns():
 def test_each_resample_has_as_many_units(monkeypatch):
     monkeypatch.setattr("dares.evals.bootstrap._CHUNK", 100)  # several pieces
     assert (resampled_sums(np.ones((30, 1)), resamples=50) == 30).all()
-
-
-@pytest.mark.parametrize(
-    ("freedom", "quantile"),
-    [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (99, 1.98422)],
-)
-def test_students_quantile(freedom, quantile):
-    assert _student(0.975, freedom) == pytest.approx(quantile, rel=0.01)
 
 
 def test_bad_input():

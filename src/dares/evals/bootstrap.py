@@ -13,6 +13,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from dares.evals.student import student_quantile
+
 Array = NDArray[np.float64]
 
 RESAMPLES = 10_000
@@ -47,7 +49,7 @@ def interval(draws: Array, units: int, *, level: float = 0.95) -> tuple[float, f
         raise ValueError(f"an interval needs at least 2 units to resample, got {units}")
     if not 0 < level < 1:
         raise ValueError(f"level must be a share between 0 and 1, got {level}")
-    reach = _student((1 + level) / 2, units - 1) * math.sqrt(units / (units - 1))
+    reach = student_quantile((1 + level) / 2, units - 1) * math.sqrt(units / (units - 1))
     tail = NormalDist().cdf(-reach)
     low, high = np.quantile(draws, [tail, 1 - tail])
     return float(low), float(high)
@@ -77,18 +79,3 @@ def _chunks(resamples: int, units: int) -> list[tuple[int, int]]:
     """(start, size) of pieces of the resamples that fit the memory."""
     size = max(1, _CHUNK // max(units, 1))
     return [(start, min(size, resamples - start)) for start in range(0, resamples, size)]
-
-
-def _student(probability: float, freedom: int) -> float:
-    """Student's quantile: exact for 1 and 2 degrees of freedom, else Hill's expansion to 1/n^4."""
-    if freedom == 1:
-        return math.tan(math.pi * (probability - 0.5))
-    if freedom == 2:
-        spread = 2 * probability - 1
-        return spread * math.sqrt(2 / (1 - spread**2))
-    z = NormalDist().inv_cdf(probability)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
-    return z + first / freedom + second / freedom**2 + third / freedom**3 + fourth / freedom**4

@@ -1,0 +1,147 @@
+"""Which worker has which run: lock files that only one can make, kept warm by a heartbeat.
+
+    RUN/claims/0001   {"place": ..., "pid": ..., "free": false}
+
+The newest claim counts. To take a run over is to make the next number, which the file system lets
+one process do alone (O_EXCL). Numbers are never used twice, so that a worker that was slow to
+decide cannot take what another has taken meanwhile.
+
+A claim is free when its owner gave it back, when its process is dead (on the same machine), or
+when its time stamp has not moved for STALE seconds of the observer's own clock. Clocks of other
+machines, and the age of a time stamp, are never asked: over NFS they can be minutes off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dares.train.durable import write_whole, writing
+
+CLAIMS = "claims"
+BEAT = 20.0  # seconds between two beats
+STALE = 300.0  # seconds: generous, since NFS may show a time stamp a minute late
+LOST = 75  # exit code of a worker whose run was taken over
+
+
+class Observer:
+    """What a process has seen of others' claims, and since when."""
+
+    def __init__(self, stale: float = STALE) -> None:
+        self.stale = stale
+        self._seen: dict[Path, tuple[int, float]] = {}  # time stamp, and when it was new to us
+
+    def is_held(self, run: Path) -> bool:
+        """Has a live worker this run?"""
+        newest = _newest(run)
+        return newest is not None and self._is_warm(newest)
+
+    def take(self, run: Path, *, beat: float = BEAT) -> Claim | None:
+        """Claim a run; None if another worker has it, or was faster."""
+        newest = _newest(run)
+        if newest is not None and self._is_warm(newest):
+            return None
+        # the number after the one that was looked at: whoever was faster has made it already
+        number = 1 if newest is None else int(newest.name) + 1
+        path = run / CLAIMS / f"{number:04d}"
+        with writing(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            except FileExistsError:
+                return None
+            with os.fdopen(descriptor, "w") as file:
+                file.write(_text(free=False))
+        return Claim(path, beat)
+
+    def _is_warm(self, claim: Path) -> bool:
+        stamp, told = claim.stat().st_mtime_ns, _read(claim)
+        if told["free"] or (told["place"] == _place() and not _alive(told["pid"])):
+            return False
+        now = time.monotonic()
+        before = self._seen.get(claim)
+        if before is None or before[0] != stamp:
+            self._seen[claim] = (stamp, now)
+            return True
+        return now - before[1] < self.stale
+
+
+class Claim:
+    """A run that is this process's, for as long as the block lasts."""
+
+    def __init__(self, path: Path, beat: float) -> None:
+        self.path, self._beat = path, beat
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._keep_warm, daemon=True)
+
+    def __enter__(self) -> Claim:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+        with writing(str(self.path)):
+            write_whole(self.path, _text(free=True))
+
+    def _keep_warm(self) -> None:
+        while not self._end.wait(self._beat):
+            if self._is_lost():
+                # this process slept longer than STALE: another has the run, and two must not
+                # write into one folder, so there is nothing left to do here but to end at once
+                print(f"{self.path} was taken over: this worker ends", file=sys.stderr, flush=True)
+                os._exit(LOST)
+            # a file system that does not answer may do so at the next beat
+            with suppress(OSError):
+                os.utime(self.path)
+
+    def _is_lost(self) -> bool:
+        return _newest(self.path.parent.parent) != self.path
+
+
+def _newest(run: Path) -> Path | None:
+    """The claim that counts. A name with more than digits is a file that is being replaced."""
+    claims = [path for path in (run / CLAIMS).glob("*") if path.name.isdigit()]
+    return max(claims, key=lambda path: int(path.name), default=None)
+
+
+def _text(*, free: bool) -> str:
+    return json.dumps({"place": _place(), "pid": os.getpid(), "free": free}) + "\n"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a claim says; one that is just being written says that it is held."""
+    try:
+        told: dict[str, Any] = json.loads(path.read_text())
+    except ValueError:
+        told = {"place": None, "pid": None, "free": False}
+    return told
+
+
+def _place() -> str:
+    """Where a process number means something: a machine, and its namespace of processes."""
+    namespace = Path("/proc/self/ns/pid")
+    return f"{socket.gethostname()} {os.readlink(namespace) if namespace.exists() else ''}"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # someone else's, and there
+    return True
