@@ -54,11 +54,11 @@ class _Sinkhorn(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (logits,) = ctx.saved_tensors
         matrix = _begin(logits)
-        steps = [(matrix, ROWS, None)]
+        steps: list[tuple[Tensor, int, Tensor | None]] = [(matrix, ROWS, None)]
         for axis in _axes(ctx.steps):
-            total = matrix.sum(axis, keepdim=True)
-            matrix = matrix / total
-            steps.append((matrix, axis, total))
+            sums = matrix.sum(axis, keepdim=True)
+            matrix = matrix / sums
+            steps.append((matrix, axis, sums))
         for matrix, axis, total in reversed(steps):
             # y = x / sum(x):  dx = (dy - sum(dy * y)) / sum(x);  of a softmax, times x instead
             grad = grad - (grad * matrix).sum(axis, keepdim=True)
