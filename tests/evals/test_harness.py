@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -242,6 +245,23 @@ def test_limit_takes_the_first_items(copies, model):
     assert [(each["id"], each["hash"]) for each in part] == [
         (each["id"], each["hash"]) for each in whole[:2]
     ]
+
+
+def test_the_harness_shows_no_bars_of_its_own(copies):
+    """In a process whose tqdm is not switched off, as the tests' is."""
+    code = (
+        "import sys; from dares.evals.harness import Harness; "
+        "from dares.evals.local import LocalData; "
+        "task = Harness(['piqa'], LocalData(sys.argv[1]))._load('piqa', None)['piqa']; "
+        "task.set_config(key='num_fewshot', value=0); "
+        "task.build_all_requests(limit=None, rank=0, world_size=1); print(len(task.instances))"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(copies)], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "10", done.stderr
+    assert "it/s" not in done.stderr
 
 
 def test_first_items_go_round():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,8 +106,6 @@ def command_line() -> str:
 @contextmanager
 def watching() -> Iterator[Watcher]:
     """A bar on a terminal; a line a task everywhere."""
-    # read when tqdm is imported: the libraries' own bars would tear ours
-    os.environ.setdefault("TQDM_DISABLE", "1")
     from dares.evals.evaluate import Watcher
 
     stderr = Console(stderr=True)

@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +106,13 @@ class Harness:
     def _quieten() -> None:
         """The harness tells much that is meant for those who work on it."""
         import datasets
+        import tqdm
+        from lm_eval.api import task
 
         logging.getLogger("lm_eval").setLevel(logging.ERROR)
         datasets.disable_progress_bars()
+        # it has no setting for this bar, and TQDM_DISABLE is read long before we are
+        task.tqdm = partial(tqdm.tqdm, disable=True)
 
 
 def first_items(sizes: Mapping[str, int], limit: int) -> dict[str, list[int]]:
