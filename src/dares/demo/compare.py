@@ -18,7 +18,7 @@ from dares.train.recipe import Recipe
 
 @dataclass(frozen=True)
 class Cost:
-    """A step's time relative to standard's, and the bytes that it keeps for the backward."""
+    """A step's time relative to the baseline's, and the bytes that it keeps for the backward."""
 
     step_time: float
     saved: int
@@ -41,9 +41,10 @@ def costs(
     *,
     rounds: int,
     watch: Callable[[range], Iterator[int]] = iter,
+    baseline: str = "standard",
 ) -> dict[str, Cost]:
     """Whole training steps on one batch, the schemes in turn, so that no one has a quieter hour."""
-    base = recipes["standard"]
+    base = recipes[baseline]
     loader = Loader(data.train, rows_per_step=base.batch.rows, seed=base.run.seed)
     engines = {name: Engine(recipe, ranks) for name, recipe in recipes.items()}
     saved = {name: _saved(engine, loader) for name, engine in engines.items()}
@@ -52,7 +53,7 @@ def costs(
         return lambda: engine.step(loader, 0)
 
     steps = {name: stepping(engine) for name, engine in engines.items()}
-    times = interleaved(steps, baseline="standard", rounds=rounds, warmup=1, watch=watch)
+    times = interleaved(steps, baseline=baseline, rounds=rounds, warmup=1, watch=watch)
     return {name: Cost(times[name].ratio, saved[name]) for name in recipes}
 
 

@@ -1,4 +1,4 @@
-"""The page: one HTML file without a network, from what routing.json holds."""
+"""Pages: one HTML file each, without a network, from what a JSON file holds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import Any
 from dares.report.figures import Picture
 from dares.report.svg import inline_svg
 
-TEMPLATE = "page.html.jinja"
-
 
 def render(
     data: Mapping[str, Any], pictures: Sequence[Sequence[Picture]], shared: Sequence[Picture]
 ) -> str:
     """The page of routing.json's content, with each model's pictures and those of all."""
-    from jinja2 import Environment, StrictUndefined
+    models = list(zip(data["models"], pictures, strict=True))
+    return render_page("page.html.jinja", data=data, models=models, shared=shared)
+
+
+def render_page(template: str, **content: Any) -> str:
+    """A template of this package filled in; its macro `figure` shows a Picture."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup, escape
 
     count = 0
@@ -28,8 +32,11 @@ def render(
         return Markup(inline_svg(picture.figure, f"f{count}", str(label)))
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(lambda name: files("dares.report").joinpath(name).read_text("utf-8")),
     )
-    template = environment.from_string(files("dares.report").joinpath(TEMPLATE).read_text("utf-8"))
-    models = list(zip(data["models"], pictures, strict=True))
-    return template.render(data=data, models=models, shared=shared, svg=svg)
+    environment.globals["svg"] = svg
+    return environment.get_template(template).render(**content)

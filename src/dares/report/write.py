@@ -42,12 +42,13 @@ def write_report(data: dict[str, Any], folder: Path) -> None:
         several = len(own) > 1
         for number, of_model in enumerate(own):
             for picture in of_model:
-                _save(picture, part / FIGURES, f"{number + 1}-" if several else "")
+                save_picture(picture, part / FIGURES, f"{number + 1}-" if several else "")
         for picture in shared:
-            _save(picture, part / FIGURES, "")
+            save_picture(picture, part / FIGURES)
 
 
-def _save(picture: Picture, folder: Path, prefix: str) -> None:
+def save_picture(picture: Picture, folder: Path, prefix: str = "") -> None:
+    """The figure as PNG and SVG."""
     picture.figure.savefig(folder / f"{prefix}{picture.name}.png", dpi=DPI)
     path = folder / f"{prefix}{picture.name}.svg"
     path.write_text(svg_text(picture.figure, transparent=False), encoding="utf-8")

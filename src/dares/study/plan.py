@@ -11,7 +11,6 @@ DIR/runs/VARIANT/rate-0.003/      a short run that tries a learning rate
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -191,13 +190,6 @@ class Plan:
 
     def _is_tuned(self, variant: Variant) -> bool:
         return all(self.is_settled(run) for run in self.tuning if run.variant is variant)
-
-
-def finite(loss: float | None) -> float:
-    """The loss, if there is one."""
-    if loss is None or not math.isfinite(loss):
-        raise ValueError(f"the run ended with a validation loss of {loss}: try a lower optim.lr")
-    return loss
 
 
 def _check_same(folder: Path, begun: Study, now: Study) -> None:

@@ -9,10 +9,10 @@ from dares.routing.plots.style import (
     COLOURS,
     KIND_COLOURS,
     KIND_MARKERS,
-    MARKERS,
     QUIET,
     kinds_of,
     legend_below,
+    look,
     new_figure,
     whole_numbers,
 )
@@ -66,8 +66,7 @@ def _draw_models(panel: Any, models: Mapping[str, Sites], key: str) -> None:
         panel.plot(
             [site["depth"] for site in sites],
             [site[key] for site in sites],
-            color=COLOURS[place % len(COLOURS)],
-            marker=MARKERS[place % len(MARKERS)],
+            **look(place),
             markersize=3.5,
             linewidth=1.3,
             label=name,

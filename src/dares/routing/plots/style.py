@@ -14,6 +14,7 @@ INK, QUIET = "#24292f", "#8b949e"  # the page gives these two its own colours, l
 # Okabe and Ito's; the first is what is drawn where there is one line
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 MARKERS = "osD^vPX"
+LINES = ("-", "--", ":", "-.")
 # the kinds of sites, in the order in which they are listed
 KIND_COLOURS = {"attention": COLOURS[0], "mlp": COLOURS[1], "final": COLOURS[2]}
 KIND_MARKERS = {"attention": "o", "mlp": "s", "final": "D"}
@@ -31,6 +32,16 @@ def new_figure(
     for each in axes.flat:
         dress(each)
     return figure, axes
+
+
+def look(place: int) -> dict[str, str]:
+    """How the line of that place is drawn among others: the colours first, then other strokes."""
+    round_, index = divmod(place, len(COLOURS))
+    return {
+        "color": COLOURS[index],
+        "marker": MARKERS[index],
+        "linestyle": LINES[round_ % len(LINES)],
+    }
 
 
 def dress(axes: Any, *, grid: bool = True) -> None:

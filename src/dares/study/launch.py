@@ -1,0 +1,93 @@
+"""Worker processes on this machine: started, watched, stopped together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from dares.study.plan import Plan
+from dares.train.interrupt import watching
+
+LOOK = 0.5  # seconds between two looks at the processes
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads(jobs: int) -> int:
+    """Of each of so many workers: on small models one thread each is the best use of the cores."""
+    return max(1, cores() // jobs)
+
+
+def run_workers(
+    plan: Plan,
+    jobs: int,
+    *,
+    cache: Path | None,
+    reuse: Sequence[Path],
+    watch: Callable[[], None],
+) -> None:
+    """Start so many workers and wait until all runs are settled; `watch` is called meanwhile.
+
+    SIGTERM and Ctrl-C are handed on; workers save a checkpoint and end.
+    """
+    if jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {jobs}")
+    logs = plan.folder / "workers"
+    logs.mkdir(exist_ok=True)
+    arguments = [sys.executable, "-m", "dares", "study", "worker", str(plan.folder)]
+    arguments += ["--cache", str(cache)] if cache is not None else []
+    for path in reuse:
+        arguments += ["--reuse", str(path)]
+    workers = []
+    with watching() as interrupt:
+        for index in range(jobs):
+            with (logs / f"{index}.log").open("a") as log:
+                workers.append(
+                    subprocess.Popen(
+                        arguments, env=_environment(index, jobs), stdout=log, stderr=log
+                    )
+                )
+        asked = False
+        while any(worker.poll() is None for worker in workers):
+            if interrupt and not asked:
+                asked = True
+                for worker in workers:
+                    if worker.poll() is None:
+                        worker.send_signal(signal.SIGTERM)
+            watch()
+            time.sleep(LOOK)
+    if interrupt:
+        raise ValueError(
+            f"the study was stopped by {interrupt.name}: the same command goes on where it stopped"
+        )
+    watch()
+    left = plan.open_runs()
+    if left:
+        codes = ", ".join(str(worker.returncode) for worker in workers)
+        raise ValueError(
+            f"all workers have ended (exit codes {codes}) and {len(left)} runs are not done: look "
+            f"into {logs}, and start the same command again"
+        )
+
+
+def _environment(index: int, jobs: int) -> dict[str, str]:
+    own = {**os.environ}
+    count = str(threads(jobs))
+    own |= {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+    gpus = torch.cuda.device_count()
+    if gpus:
+        visible = own.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        own["CUDA_VISIBLE_DEVICES"] = (
+            visible[index % gpus] if len(visible) >= gpus and visible[0] else str(index % gpus)
+        )
+    return own
