@@ -167,8 +167,8 @@ def test_what_other_schemes_decide():
         torch.testing.assert_close(mixing.sum(axis), torch.ones(4), rtol=0, atol=0.05)
     dense = routed("dense")
     weights = record(dense, [rows()]).decisions["layer weights"]
-    assert [each.labels for each in weights][-1] == ["layer 2", "layer 1", "layer 0", "embedding"]
-    assert weights[-1].mean == pytest.approx(dense.base_model.depth.alpha[-4:].tolist())
+    assert [each.labels for each in weights][-1] == ["embedding", "layer 0", "layer 1", "layer 2"]
+    assert weights[-1].mean == pytest.approx(dense.base_model.depth.alpha[-4:].tolist()[::-1])
     assert weights[-1].spread == pytest.approx([0] * 4, abs=1e-7)
 
 

@@ -32,6 +32,11 @@ class Picture:
     caption: str
     figure: Figure
 
+    def __post_init__(self) -> None:
+        # once: it will be drawn for the page and for two files, and this is most of the work
+        self.figure.draw_without_rendering()
+        self.figure.set_layout_engine("none")
+
 
 def shared_pictures(models: Sequence[Entry]) -> list[Picture]:
     """Several models on one axis."""

@@ -24,6 +24,7 @@ from dares.routing.windows import Windows
 TOKENS = 12_288
 WINDOW = 256
 ROWS = 4
+MOST = 7  # models on a page: as many as there are colours
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class Request:
 
 def inspect(request: Request, watcher: Watcher) -> dict[str, Any]:
     """Every number there is to show, with the versions and the command that made it."""
+    if len(request.models) > MOST:
+        raise ValueError(
+            f"{len(request.models)} models on one page could not be told apart: name at most {MOST}"
+        )
     labels = [model_label(name) for name in request.models]
     if len(set(labels)) < len(labels):
         labels = list(request.models)

@@ -69,8 +69,9 @@ class DenseScheme(ResidualScheme):
         layer, rest = divmod(site + 1, self.sites_per_layer)
         if rest or layer not in self.read_layers:
             return {}
-        names = [f"layer {j - 1}" if j else "embedding" for j in self.read_layers[layer]]
-        alpha = self.alpha[self.place[layer]]
+        read = reversed(self.read_layers[layer])  # as they came
+        names = [f"layer {j - 1}" if j else "embedding" for j in read]
+        alpha = self.alpha[self.place[layer]].flip(0)
         values = alpha.expand(*state.stream.shape[:-1], len(names))  # every token's alike
         return {"layer weights": Decision(names, values)}
 

@@ -37,6 +37,7 @@ def draw(name: str, decisions: Decisions) -> Figure:
         [each["labels"] for each in decisions],
         [each["mean"] for each in decisions],
         label=name,
+        across="",
     )
 
 
@@ -60,7 +61,7 @@ def _line(name: str, decisions: Decisions) -> Figure:
 def _matrices(decisions: Decisions) -> Figure:
     """A square a site: row, the stream that receives; column, the one that gives."""
     matrices = np.array([each["mean"] for each in decisions])
-    columns = 6
+    columns = 4 if len(matrices) <= 12 else 8
     rows = -(-len(matrices) // columns)
     figure, axes = new_figure(0.6 + rows * (WIDTH - 0.6) / columns, rows, columns)
     signed = bool(matrices.min() < 0)

@@ -30,6 +30,7 @@ def draw(
     weights: Sequence[Sequence[float]],
     *,
     label: str = "mean weight",
+    across: str = "source",
 ) -> Figure:
     """A row a site; a cell is empty where a site cannot read that source."""
     columns = source_order(sources)
@@ -45,7 +46,7 @@ def draw(
     panel.set_yticks(*thinned(list(sites), 30))
     panel.tick_params(length=0)
     panel.spines[:].set_visible(False)
-    panel.set_xlabel("source")
+    panel.set_xlabel(across)
     panel.set_ylabel("site")
     if len(columns) <= ROOM:
         _write_numbers(panel, table, shown)
