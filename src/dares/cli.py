@@ -21,6 +21,7 @@ from dares.commands import (
     plan,
     prepare,
     recipes,
+    study,
     train,
 )
 from dares.commands.terminal import console
@@ -43,6 +44,7 @@ app.command("generate")(generate.generate_command)
 app.command("eval")(evaluate.evaluate_command)
 app.command("compare")(compare.compare_command)
 app.command("inspect")(inspect.inspect_command)
+app.add_typer(study.app, name="study")
 app.add_typer(bench.app, name="bench")
 
 

@@ -67,10 +67,11 @@ class Study:
             raise ValueError(f"seeds must differ and be zero or more, got {self.seeds}")
 
     def _check_rates(self) -> None:
-        if self.rates and (len(set(self.rates)) < 3 or min(self.rates) <= 0):
+        names = [f"{rate:g}" for rate in self.rates]  # as folders are called
+        if names and (len(names) < 3 or len(set(names)) < len(names) or min(self.rates) <= 0):
             raise ValueError(
-                "tuning needs at least three different learning rates above zero, got "
-                f"{', '.join(f'{rate:g}' for rate in self.rates)}"
+                "tuning needs at least three learning rates, different and above zero, got "
+                f"{', '.join(names)}"
             )
 
     def _check_shared(self) -> None:

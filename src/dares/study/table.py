@@ -1,0 +1,189 @@
+"""The tables of a study: text for people, the same in Markdown, on the page and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = Mapping[str, Any]
+PROBES = {
+    "drop_all": "no routed term",
+    "uniform": "uniform weights",
+    "mean": "each site's mean weights",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, headings, and cells as text; `bold` rows differ from their baseline."""
+
+    title: str
+    about: str
+    headings: list[str]
+    rows: list[list[str]]
+    bold: list[bool]
+
+
+def tables(data: Mapping[str, Any]) -> list[Table]:
+    """All of them, from what table.json holds."""
+    rows = data["variants"]
+    found = [_losses(data, rows)]
+    if data["timed"]:
+        found.append(_costs(rows))
+    if any(row["sites"] for row in rows):
+        found.append(_routing([row for row in rows if row["sites"]]))
+    if data["rates"]:
+        found.append(_rates(data["rates"], rows))
+    return found
+
+
+def markdown(data: Mapping[str, Any]) -> str:
+    """table.md."""
+    parts = [f"# {data['study']}", data["about"], setting(data)]
+    for table in tables(data):
+        lines = [_line(table.headings), _line(["---"] * len(table.headings))]
+        for cells, bold in zip(table.rows, table.bold, strict=True):
+            lines.append(_line([f"**{cells[0]}**" if bold else cells[0], *cells[1:]]))
+        parts += [f"## {table.title}", table.about, "\n".join(lines)]
+    if data["failed"]:
+        parts.append("## Failed")
+        parts.append("\n".join(f"- {name}: {error}" for name, error in data["failed"].items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def setting(data: Mapping[str, Any]) -> str:
+    """What was run, in a sentence or two."""
+    shape, missing = data["model"], len(data["missing"])
+    seeds = len(data["seeds"])
+    text = (
+        f"{shape['family']}, {shape['layers']} layers of width {shape['width']}, vocabulary "
+        f"{shape['vocabulary']:,}; {data['tokens']:,} tokens a run ({data['steps']:,} steps of "
+        f"{data['tokens_per_step']:,}); {seeds} seed{'s' * (seeds != 1)}."
+    )
+    if missing:
+        text += f" {missing} of {seeds * len(data['variants']) or missing} runs are missing."
+    return text
+
+
+def _losses(data: Mapping[str, Any], rows: Sequence[Row]) -> Table:
+    cells, bold = [], []
+    for row in rows:
+        found = row["difference"]
+        bold.append(found is not None and found["verdict"] in ("better", "worse"))
+        cells.append(
+            [
+                row["name"],
+                with_interval(row["loss"], 4),
+                with_interval(row["perplexity"], 2),
+                "" if found is None else with_interval(found["estimate"], 4, sign=True),
+                *(_p(found, key) for key in ("t_p", "sign_flip_p", "holm_t_p")),
+                "" if found is None else f"{found['verdict']} (to {row['baseline']})",
+            ]
+        )
+    least = 2 / 2 ** len(data["seeds"])
+    return Table(
+        "Validation loss",
+        f"Nats a token, at equal tokens. {data['note']} Differences are paired by seed; with "
+        f"{len(data['seeds'])} seeds sign flips cannot give a p below {least:.3g}.",
+        ["variant", "loss", "perplexity", "difference", "p (t)", "p (flips)", "Holm's p", ""],
+        cells,
+        bold,
+    )
+
+
+def _costs(rows: Sequence[Row]) -> Table:
+    cells, bold = [], []
+    for row in rows:
+        found = row["equal_time_difference"]
+        bold.append(found is not None and found["verdict"] in ("better", "worse"))
+        loss = row["equal_time_loss"]
+        cells.append(
+            [
+                row["name"],
+                f"{row['parameters']:,}",
+                f"{row['scheme_parameters']:,}",
+                f"{row['step_time']:.2f} x",
+                f"{row['activations']:.2f} x",
+                "-" if loss is None else with_interval(loss, 4),
+                "" if found is None else with_interval(found["estimate"], 4, sign=True),
+                _p(found, "t_p"),
+                "" if found is None else f"{found['verdict']} (to {row['baseline']})",
+            ]
+        )
+    return Table(
+        "Cost, and loss at equal time",
+        "Step time and activations kept for the backward, relative to the baseline, measured in "
+        "a calm pass. Loss at equal time: where a run was when its baseline had ended, read off "
+        "its curve; its learning rate had not come down yet, which a schedule made for that time "
+        "would mend.",
+        [
+            "variant",
+            "parameters",
+            "of the scheme",
+            "step time",
+            "activations",
+            "loss",
+            "difference",
+            "p (t)",
+            "",
+        ],
+        cells,
+        bold,
+    )
+
+
+def _routing(rows: Sequence[Row]) -> Table:
+    cells = [
+        [
+            row["name"],
+            with_interval(row["largest_weight"], 3),
+            *(with_interval(row["probes"][kind], 4, sign=True) for kind in PROBES),
+        ]
+        for row in rows
+    ]
+    return Table(
+        "Routing",
+        "The mean largest weight, and what each intervention on the trained model does to its "
+        "loss on validation rows (nats a token; above zero is worse, so the routing is used). "
+        "Without the routed term sites read the stream alone.",
+        ["variant", "largest weight", *PROBES.values()],
+        cells,
+        [False] * len(cells),
+    )
+
+
+def _rates(rates: Sequence[float], rows: Sequence[Row]) -> Table:
+    names = [f"{rate:g}" for rate in rates]
+    cells = []
+    for row in rows:
+        tried = row["rates"]
+        losses = ["failed" if tried[name] is None else f"{tried[name]:.4f}" for name in names]
+        edge = " (at the edge)" * row["rate_at_edge"]
+        cells.append([row["name"], *losses, f"{row['lr']:g}{edge}"])
+    return Table(
+        "Learning rates",
+        "Validation loss of a short run at each rate, with a seed of its own; the best was taken. "
+        "At the edge: a rate beyond those tried may be better still.",
+        ["variant", *names, "taken"],
+        cells,
+        [False] * len(cells),
+    )
+
+
+def with_interval(found: Mapping[str, Any], digits: int, *, sign: bool = False) -> str:
+    """mean [low, high], as many digits each."""
+    form = f"{'+' if sign else ''}.{digits}f"
+    if found["low"] is None:
+        return f"{found['mean']:{form}}"
+    return f"{found['mean']:{form}} [{found['low']:{form}}, {found['high']:{form}}]"
+
+
+def _p(found: Mapping[str, Any] | None, key: str) -> str:
+    if found is None or found[key] is None:
+        return ""
+    return f"{found[key]:.3f}" if found[key] >= 0.0005 else "< 0.001"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
