@@ -15,6 +15,7 @@ from dares.commands import (
     compare,
     convert,
     evaluate,
+    explore,
     finetune,
     generate,
     inspect,
@@ -44,6 +45,7 @@ app.command("generate")(generate.generate_command)
 app.command("eval")(evaluate.evaluate_command)
 app.command("compare")(compare.compare_command)
 app.command("inspect")(inspect.inspect_command)
+app.command("explore")(explore.explore_command)
 app.add_typer(study.app, name="study")
 app.add_typer(bench.app, name="bench")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,14 @@ def model_label(name: str) -> str:
     """What a model is called in tables: the last part of its path, the run's name for RUN/model."""
     path = Path(name)
     return path.parent.name if path.name == RUN_MODEL and path.parent.name else path.name or name
+
+
+def model_labels(names: Sequence[str]) -> list[str]:
+    """What several models are called beside one another: their whole names where labels clash."""
+    for labels in ([model_label(name) for name in names], list(names)):
+        if len(set(labels)) == len(labels):
+            return labels
+    raise ValueError("a model was named twice: name each once")
 
 
 def load_subject(name: str) -> Subject:
