@@ -165,7 +165,9 @@ def test_the_chosen_token(report):
 
 @pytest.mark.parametrize("scheme", ["cumulative", "ddl", "hyper", "dense", "standard"])
 def test_every_scheme_gets_its_figures(scheme, tmp_path, text):
-    data = inspect(Request([str(save_model(tmp_path, scheme))], [text], **SMALL), Kept())
+    watcher = Kept()
+    data = inspect(Request([str(save_model(tmp_path, scheme))], [text], **SMALL), watcher)
+    assert not any("fewer than" in text for text in watcher.said)
     write_report(data, tmp_path / "out")
     model = data["models"][0]
     names = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
@@ -270,6 +272,15 @@ def test_the_command(tmp_path, text):
     assert repeated["probes"] is None
     for part in ("text", "sites", "token", "flow", "redundancy"):
         assert repeated[part] == model[part]
+
+
+def test_a_text_that_ends_early_is_said(tmp_path):
+    folder, watcher = save_model(tmp_path, "standard"), Kept()
+    short = save_text(tmp_path / "short.txt", count=3)
+    data = inspect(Request([str(folder)], [short], window=16), watcher)
+    tokens = data["models"][0]["text"]["tokens"]
+    assert tokens % 16 == 0
+    assert f"the text has {tokens} tokens in whole windows, fewer than" in watcher.said[-1]
 
 
 def test_at_least_ten_thousand_tokens_are_the_default():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from dares.commands.evaluate import command_line, watching
 from dares.commands.terminal import console
@@ -68,6 +69,6 @@ def inspect_command(
         write_report(data, out)
     for model in data["models"]:
         for finding in model["findings"]:
-            console.print(f"[bold]{model['name']}[/bold]: ", end="", highlight=False)
-            console.print(f"{finding['title']}. {finding['text']}", markup=False, highlight=False)
+            title = (f"{model['name']}: {finding['title']}", "bold")
+            console.print(Text.assemble(title, f". {finding['text']}"))
     console.print(f"where: {out / PAGE}", soft_wrap=True, highlight=False)

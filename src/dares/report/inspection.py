@@ -121,6 +121,11 @@ class _Look:
         if token is None and self.routed:
             token = self.windows.window - 1  # the first that has a whole window before it
         recording = record(model, self.windows, token=token, progress=self._bar("text", total))
+        if recording.tokens < self.request.tokens:
+            self.watcher.say(
+                f"{self.label}: the text has {recording.tokens:,} tokens in whole windows, fewer "
+                f"than the {self.request.tokens:,} asked for"
+            )
         found: dict[str, Any] = {
             "scheme": scheme.config.to_dict(),
             "layers": scheme.sites // scheme.sites_per_layer,

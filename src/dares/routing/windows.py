@@ -38,7 +38,7 @@ class Windows:
         if self.rows < 1:
             raise ValueError(f"batch must be at least 1 window, got {self.rows}")
         if self.count < 1:
-            raise ValueError(f"tokens must be at least one window of {self.window}")
+            raise ValueError(f"count must be at least 1 window, got {self.count}")
 
     def __iter__(self) -> Iterator[Tensor]:
         """Batches of token ids [rows, window]; the last may have fewer rows."""
