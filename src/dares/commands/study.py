@@ -198,14 +198,14 @@ def _report(plan: Plan) -> None:
     from rich.table import Table
 
     from dares.study.report import sentences, where, write_report
-    from dares.study.table import tables
+    from dares.study.table import short
 
     data = write_report(plan, command_line())
-    for table in tables(data):
-        shown = Table(*table.headings, title=table.title, title_justify="left", pad_edge=False)
-        for cells, bold in zip(table.rows, table.bold, strict=True):
-            shown.add_row(*cells, style="bold" if bold else None)
-        console.print(shown)
+    table = short(data)
+    shown = Table(*table.headings, title=table.title, title_justify="left", pad_edge=False)
+    for cells, bold in zip(table.rows, table.bold, strict=True):
+        shown.add_row(*cells, style="bold" if bold else None)
+    console.print(shown)
     for sentence in sentences(data):
         _say(sentence)
     if data["failed"]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dares.data.loader import IGNORED, batch_of
 from dares.data.rows import PackedData
+from dares.quiet import quiet
 from dares.routing.passes import Batch
 from dares.routing.probes import measure, plan_probes
 from dares.routing.record import record
@@ -45,7 +46,8 @@ def routing(folder: Path, data: PackedData, ranks: Ranks) -> dict[str, Any]:
     """How the trained model routes on validation rows, and what probes do to its loss there."""
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(folder / MODEL)
+    with quiet():
+        model: Any = AutoModelForCausalLM.from_pretrained(folder / MODEL)
     model.to(ranks.device)
     scheme = scheme_of(model)
     count = {

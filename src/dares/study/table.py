@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -12,6 +12,7 @@ PROBES = {
     "uniform": "uniform weights",
     "mean": "each site's mean weights",
 }
+_COMPARED = ("against", "difference", "reading")
 
 
 @dataclass(frozen=True)
@@ -66,37 +67,42 @@ def setting(data: Mapping[str, Any]) -> str:
     return text
 
 
+def short(data: Mapping[str, Any]) -> Table:
+    """The first of them, narrow enough for a terminal."""
+    whole = tables(data)[0]
+    kept = [whole.headings.index(heading) for heading in ("variant", "perplexity", *_COMPARED)]
+    return replace(
+        whole,
+        headings=[whole.headings[place] for place in kept],
+        rows=[[cells[place] for place in kept] for cells in whole.rows],
+    )
+
+
 def _losses(data: Mapping[str, Any], rows: Sequence[Row]) -> Table:
-    cells, bold = [], []
-    for row in rows:
-        found = row["difference"]
-        bold.append(found is not None and found["verdict"] in ("better", "worse"))
-        cells.append(
-            [
-                row["name"],
-                with_interval(row["loss"], 4),
-                with_interval(row["perplexity"], 2),
-                "" if found is None else with_interval(found["estimate"], 4, sign=True),
-                *(_p(found, key) for key in ("t_p", "sign_flip_p", "holm_t_p")),
-                "" if found is None else f"{found['verdict']} (to {row['baseline']})",
-            ]
-        )
+    cells = [
+        [
+            row["name"],
+            with_interval(row["loss"], 4),
+            with_interval(row["perplexity"], 2),
+            *_compared(row, "difference"),
+            *(_p(row["difference"], key) for key in ("t_p", "sign_flip_p", "holm_t_p")),
+        ]
+        for row in rows
+    ]
     least = 2 / 2 ** len(data["seeds"])
     return Table(
         "Validation loss",
         f"Nats a token, at equal tokens. {data['note']} Differences are paired by seed; with "
         f"{len(data['seeds'])} seeds sign flips cannot give a p below {least:.3g}.",
-        ["variant", "loss", "perplexity", "difference", "p (t)", "p (flips)", "Holm's p", ""],
+        ["variant", "loss", "perplexity", *_COMPARED, "p (t)", "p (flips)", "Holm's p"],
         cells,
-        bold,
+        [_is_named(row["difference"]) for row in rows],
     )
 
 
 def _costs(rows: Sequence[Row]) -> Table:
-    cells, bold = [], []
+    cells = []
     for row in rows:
-        found = row["equal_time_difference"]
-        bold.append(found is not None and found["verdict"] in ("better", "worse"))
         loss = row["equal_time_loss"]
         cells.append(
             [
@@ -106,9 +112,8 @@ def _costs(rows: Sequence[Row]) -> Table:
                 f"{row['step_time']:.2f} x",
                 f"{row['activations']:.2f} x",
                 "-" if loss is None else with_interval(loss, 4),
-                "" if found is None else with_interval(found["estimate"], 4, sign=True),
-                _p(found, "t_p"),
-                "" if found is None else f"{found['verdict']} (to {row['baseline']})",
+                *_compared(row, "equal_time_difference"),
+                _p(row["equal_time_difference"], "t_p"),
             ]
         )
     return Table(
@@ -118,18 +123,12 @@ def _costs(rows: Sequence[Row]) -> Table:
         "its curve; its learning rate had not come down yet, which a schedule made for that time "
         "would mend.",
         [
-            "variant",
-            "parameters",
-            "of the scheme",
-            "step time",
-            "activations",
-            "loss",
-            "difference",
+            *("variant", "parameters", "of the scheme", "step time", "activations", "loss"),
+            *_COMPARED,
             "p (t)",
-            "",
         ],
         cells,
-        bold,
+        [_is_named(row["equal_time_difference"]) for row in rows],
     )
 
 
@@ -169,6 +168,19 @@ def _rates(rates: Sequence[float], rows: Sequence[Row]) -> Table:
         cells,
         [False] * len(cells),
     )
+
+
+def _compared(row: Row, key: str) -> list[str]:
+    found = row[key]
+    if found is None:
+        return [""] * len(_COMPARED)
+    difference = with_interval(found["estimate"], 4, sign=True)
+    return [row["baseline"], difference, found["verdict"]]
+
+
+def _is_named(found: Mapping[str, Any] | None) -> bool:
+    """Is it called better or worse?"""
+    return found is not None and found["verdict"] in ("better", "worse")
 
 
 def with_interval(found: Mapping[str, Any], digits: int, *, sign: bool = False) -> str:
