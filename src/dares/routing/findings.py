@@ -9,16 +9,16 @@ from typing import Any
 from dares.routing.metrics import rank_correlation
 
 # The rules. The page shows them beside the words.
-SHARP = 0.5  # mean largest weight
-SPREAD = 0.9  # mean normalised entropy
+SHARP, UNIFORM = 0.5, 0.1  # how far the largest weight is on its way from 1/n to 1
 USED = 0.01  # nats a token, about 1 % of perplexity
 REDUNDANT = 0.7  # mean cosine of neighbouring sources
 AGREE = 0.5  # rank correlation of mass and effect
 
 RULES = {
-    "sharp": f"the largest weight, averaged over tokens and sites, is at least {SHARP:g}",
-    "nearly uniform": f"entropy / log n, averaged likewise, is at least {SPREAD:g}",
-    "soft": "neither of these",
+    "sharp": "the largest weight, averaged over tokens and sites, is on its way from what uniform "
+    f"weights give (0) to one source alone (1) at {SHARP:g} or beyond",
+    "nearly uniform": f"it is not at {UNIFORM:g} yet",
+    "soft": "it is between the two",
     "used": f"without the routed term at every site the loss rises by more than {USED:g} nats a "
     "token (about 1 % of perplexity), and so says the whole 95 % interval",
     "hardly used": f"the whole interval lies between -{USED:g} and {USED:g}",
@@ -52,9 +52,10 @@ def findings(model: Mapping[str, Any]) -> list[Finding]:
 
 def sharpness_word(sharpness: Mapping[str, float]) -> str:
     """sharp, nearly uniform or soft."""
-    if sharpness["largest"] >= SHARP:
+    way = (sharpness["largest"] - sharpness["uniform"]) / (1 - sharpness["uniform"])
+    if way >= SHARP:
         return "sharp"
-    return "nearly uniform" if sharpness["normalised_entropy"] >= SPREAD else "soft"
+    return "nearly uniform" if way < UNIFORM else "soft"
 
 
 def use_word(effect: Mapping[str, Any]) -> str:
