@@ -21,6 +21,11 @@ def test_tensorboard(workshop):
         assert [step for step, _ in written] == [step for step, _ in expected]
         values = [value for _, value in expected]
         assert [value for _, value in written] == pytest.approx(values, rel=1e-6)
+    # a list is a curve a site; site 0 has nothing to choose
+    sites = [weights[2] for _, weights in figures(run, "site_largest_weight")]
+    drawn = [event.value for event in events.Scalars("site_largest_weight/2")]
+    assert drawn == pytest.approx(sites, rel=1e-6)
+    assert "site_largest_weight/0" not in events.Tags()["scalars"]
 
 
 def test_weights_and_biases(workshop, monkeypatch):

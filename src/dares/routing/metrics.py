@@ -66,7 +66,12 @@ def sharpness_by_site(routing: Iterable[Tensor | None]) -> list[Sharpness | None
 
 def sharpness(routing: Iterable[Tensor | None]) -> Sharpness | None:
     """The mean over the sites that have a choice; None where there are none."""
-    sites = [each for each in sharpness_by_site(routing) if each is not None]
+    return mean_sharpness(sharpness_by_site(routing))
+
+
+def mean_sharpness(by_site: Iterable[Sharpness | None]) -> Sharpness | None:
+    """The same from what is known of each site."""
+    sites = [each for each in by_site if each is not None]
     if not sites:
         return None
     return Sharpness(

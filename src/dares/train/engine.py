@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dares.data.loader import Loader, batch_of
 from dares.data.rows import Rows
-from dares.routing.metrics import Sharpness, sharpness
+from dares.routing.metrics import Sharpness, sharpness_by_site
 from dares.train.optim import build_optimizer, set_learning_rate
 from dares.train.parallel import Ranks, accumulating, fill, inner, share_out
 from dares.train.recipe import Recipe, build_model
@@ -108,14 +108,14 @@ class Engine:
         return total / max(1.0, tokens)
 
     @torch.no_grad()
-    def sharpness(self, rows: Rows) -> Sharpness | None:
-        """How sharply the model routes on the first validation row."""
+    def sharpness(self, rows: Rows) -> list[Sharpness | None]:
+        """How sharply each site routes on the first validation row; None where it has no choice."""
         batch = self._on_device(batch_of(rows, [0]))
         self.network.eval()
         with torch.compiler.set_stance("force_eager"), self._precision():
             routing = self.model(input_ids=batch["input_ids"], output_routing=True).routing
         self.network.train()
-        return sharpness(routing)
+        return sharpness_by_site(routing)
 
     def learning(self) -> tuple[int, int]:
         """Parameters that learn, and all there are."""

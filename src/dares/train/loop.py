@@ -16,6 +16,7 @@ import torch
 from dares.data.loader import Loader
 from dares.data.prepare import prepare
 from dares.data.rows import PackedData
+from dares.routing.metrics import mean_sharpness
 from dares.train.checkpoint import Checkpoints
 from dares.train.engine import Engine, StepResult, check_shares
 from dares.train.finish import write_model
@@ -202,7 +203,7 @@ class _Run:
             )
 
     def _line(self, result: StepResult, steps: int, seconds: float) -> dict[str, Any]:
-        routing = self.engine.sharpness(self.data.validation)
+        routing = mean_sharpness(self.engine.sharpness(self.data.validation))
         self.progress.seconds += seconds
         return {
             "step": self.progress.step,
@@ -218,11 +219,15 @@ class _Run:
 
     def _validate(self) -> None:
         loss = self.engine.validate(self.data.validation, self.recipe.run.eval_rows)
-        line = {
+        line: dict[str, Any] = {
             "step": self.progress.step,
             "validation_loss": loss,
             "validation_perplexity": math.exp(min(loss, 700.0)),
         }
+        sites = self.engine.sharpness(self.data.validation)
+        if any(sites):
+            line["site_largest_weight"] = [site and site.largest for site in sites]
+            line["site_entropy"] = [site and site.entropy for site in sites]
         self._write(line)
         self.reporter.validated(line)
 

@@ -61,6 +61,17 @@ def validation_losses(lines: Iterable[dict[str, Any]]) -> list[float]:
     return [line["validation_loss"] for line in lines if "validation_loss" in line]
 
 
+def _scalars(line: dict[str, Any]) -> dict[str, float]:
+    """What trackers draw: every number, one a site for lists, without those that are not there."""
+    numbers: dict[str, float | None] = {}
+    for name, value in line.items():
+        if isinstance(value, list):
+            numbers |= {f"{name}/{index}": each for index, each in enumerate(value)}
+        elif name != "step":
+            numbers[name] = value
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
 class _TensorBoard:
     def __init__(self, folder: Path, settings: dict[str, Any], step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -70,9 +81,8 @@ class _TensorBoard:
         self._writer.add_text("recipe", f"```json\n{json.dumps(settings, indent=1)}\n```")
 
     def write(self, line: dict[str, Any]) -> None:
-        for name, value in line.items():
-            if name != "step" and value is not None:
-                self._writer.add_scalar(name, value, line["step"])
+        for name, value in _scalars(line).items():
+            self._writer.add_scalar(name, value, line["step"])
 
     def close(self) -> None:
         self._writer.close()
@@ -96,8 +106,7 @@ class _WeightsAndBiases:
         )
 
     def write(self, line: dict[str, Any]) -> None:
-        values = {name: value for name, value in line.items() if name != "step"}
-        self._run.log(values, step=line["step"])
+        self._run.log(_scalars(line), step=line["step"])
 
     def close(self) -> None:
         self._run.finish()
