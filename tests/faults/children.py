@@ -31,6 +31,10 @@ class Child:
         )
         self._process.start()
 
+    @property
+    def pid(self):
+        return self._process.pid
+
     def wait_for(self, path, text="", seconds=60):
         """Until the child has written that text."""
         end = time.monotonic() + seconds

@@ -1,0 +1,1 @@
+from tests.train.conftest import workshop  # noqa: F401

@@ -1,0 +1,126 @@
+"""`dares study`, as a user meets it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from dares import cli
+from dares.study.plan import Plan
+from tests.faults.test_wrong_commands import refused
+from tests.study.small import begin, pretend, result
+from tests.train.runs import ROOT
+
+runner = CliRunner()
+
+
+def arguments(workshop, name, *flags, study="paper-table", changes=()):
+    """A study of seconds, said to `dares`."""
+    said = ["study", study, "--recipe", "tiny", "--cache", str(workshop.cache)]
+    said += ["--out", str(workshop.folder / name)]
+    for change in (*workshop.settings(*changes), "depth=standard"):
+        said += ["--set", change]
+    return [*said, *flags]
+
+
+def dares(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "dares", *words],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def test_from_nothing_to_the_page_and_again(workshop):
+    flags = ["--variants", "standard,delta", "--seeds", "2", "--jobs", "2"]
+    said = arguments(workshop, "whole", *flags, changes=["run.steps=4", "run.eval_every=2"])
+    done = dares(*said)
+    assert done.returncode == 0, done.stderr
+    folder = workshop.folder / "whole"
+    for name in ("standard/seed-0", "delta/seed-0", "standard/seed-1", "delta/seed-1"):
+        assert f"{name}: validation loss " in done.stdout
+    assert "paper-table" in (folder / "study.html").read_text()
+    data = json.loads((folder / "table.json").read_text())
+    assert data["timed"]
+    assert data["command"].startswith("dares study paper-table")
+    assert [row["difference"] is None for row in data["variants"]] == [True, False]
+    result = runner.invoke(cli.app, ["study", "status", str(folder)])
+    assert result.exit_code == 0
+    assert result.output.count("2/2") == 2
+    before = (folder / "runs/delta/seed-1/result.json").stat().st_mtime_ns
+    result = runner.invoke(cli.app, ["study", "report", str(folder)])
+    assert "where: " in result.output
+    assert (folder / "runs/delta/seed-1/result.json").stat().st_mtime_ns == before
+
+
+def test_help_names_every_study():
+    from dares.study.studies import STUDIES
+
+    output = runner.invoke(cli.app, ["study", "--help"]).output
+    for name in (*STUDIES, "worker", "status", "report"):
+        assert name in output
+
+
+@pytest.mark.parametrize(
+    ("study", "flags", "said"),
+    [
+        ("paper-tabel", [], "error: unknown study 'paper-tabel'; did you mean 'paper-table'?"),
+        ("controls", ["--variants", "skpi"], "error: unknown variant 'skpi'; did you mean 'skip'?"),
+        ("final", ["--seeds", "0"], "error: --seeds must be at least 1, got 0"),
+        ("init", ["--jobs", "0"], "error: --jobs must be at least 1, got 0"),
+        ("init", ["--set", "optim.lrr=1"], "error: unknown setting 'optim.lrr'; did you mean"),
+        ("init", ["--reuse", "nowhere"], "error: there is no study in "),
+        ("mine.py:study", [], "error: there is no file mine.py with a study in it"),
+    ],
+)
+def test_wrong_commands(workshop, capsys, monkeypatch, study, flags, said):
+    line = refused(capsys, monkeypatch, *arguments(workshop, "wrong-study", *flags, study=study))
+    assert line.startswith(said)
+    assert not (workshop.folder / "wrong-study").exists()
+
+
+def test_a_folder_of_another_study(workshop, capsys, monkeypatch):
+    plan = begin(workshop, "taken")
+    line = refused(capsys, monkeypatch, *arguments(workshop, "taken"))
+    assert line == (
+        f"error: {plan.folder} belongs to study 'small', not to 'paper-table': choose another --out"
+    )
+    assert Plan.read(plan.folder).study == plan.study
+
+
+def test_folders_without_a_study(tmp_path, capsys, monkeypatch):
+    for command in ("worker", "status", "report"):
+        line = refused(capsys, monkeypatch, "study", command, str(tmp_path))
+        assert line.startswith(f"error: there is no study in {tmp_path}: begin one with")
+
+
+def test_a_failed_run_is_told_at_the_end(workshop, monkeypatch):
+    plan = begin(workshop, "told", "delta")
+    pretend(plan, plan.runs[0], result(5.0))
+    plan.fail(plan.runs[1], "it broke")
+    output = runner.invoke(cli.app, ["study", "report", str(plan.folder)]).output
+    assert "1 runs failed; --retry tries them again" in output
+    assert "delta/seed-0: it broke" in output
+
+
+@pytest.mark.slow
+def test_two_processes_are_faster_than_one(workshop):
+    """Eight runs; needs two quiet cores."""
+    flags = ["--variants", "standard,delta", "--seeds", "4", "--no-timing"]
+    changes = ["model.width=64", "model.head_dim=32", "run.steps=150", "run.eval_every=75"]
+    seconds = {}
+    for jobs in (1, 2):
+        said = arguments(workshop, f"jobs-{jobs}", *flags, "--jobs", str(jobs), changes=changes)
+        begun = time.perf_counter()
+        done = dares(*said)
+        seconds[jobs] = time.perf_counter() - begun
+        assert done.returncode == 0, done.stderr
+    assert seconds[2] < 0.65 * seconds[1], seconds

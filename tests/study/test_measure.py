@@ -1,0 +1,58 @@
+"""What is measured at the end of a run."""
+
+import json
+
+import pytest
+
+from dares.study.measure import losses, validation_batches
+from dares.study.timing import measure_costs, read_costs
+from dares.train.loop import prepare_data
+from tests.study.small import begin
+
+
+def write_metrics(folder, *lines):
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_losses_of_a_run(tmp_path, workshop):
+    write_metrics(
+        tmp_path,
+        {"step": 1, "loss": 6.0, "tokens_per_second": 10.0, "skipped": 0},
+        {"step": 2, "validation_loss": 5.5},
+        {"step": 2, "loss": 5.0, "tokens_per_second": 30.0, "skipped": 1},
+        {"step": 3, "loss": 5.0, "tokens_per_second": 20.0, "skipped": 1},
+        {"step": 4, "validation_loss": 5.25},
+    )
+    assert losses(tmp_path, workshop.recipe()) == {
+        "lr": 1e-2,
+        "validation_loss": 5.25,
+        "curve": [[2, 5.5], [4, 5.25]],
+        "tokens_per_second": 20.0,
+        "skipped": 1,
+    }
+
+
+def test_a_run_that_diverged_is_an_error(tmp_path, workshop):
+    write_metrics(tmp_path, {"step": 4, "validation_loss": float("nan")})
+    with pytest.raises(ValueError, match="validation loss of nan: try a lower optim.lr"):
+        losses(tmp_path, workshop.recipe())
+
+
+def test_probed_rows_are_the_validation_split_without_its_padding(workshop):
+    rows = prepare_data(workshop.recipe(), workshop.cache).validation
+    batches = validation_batches(prepare_data(workshop.recipe(), workshop.cache))
+    assert 2 <= len(rows) <= 16
+    assert sum(len(batch["input_ids"]) for batch in batches) == len(rows)
+    assert sum(int(batch["attention_mask"].sum()) for batch in batches) == rows.tokens
+
+
+def test_costs_are_measured_once_and_relative_to_the_baseline(workshop):
+    plan = begin(workshop, "timed", "delta")
+    assert read_costs(plan) == {}
+    found = measure_costs(plan, threads=1, cache=workshop.cache, rounds=2)
+    assert found["variants"]["standard"]["step_time"] == 1.0
+    assert found["variants"]["standard"]["activations"] == 1.0
+    assert found["variants"]["delta"]["activations"] > 1.0
+    assert found["variants"]["delta"]["step_time"] > 0.5
+    assert measure_costs(plan, threads=9, rounds=9) == found
+    assert read_costs(plan) == found["variants"]

@@ -1,0 +1,74 @@
+"""What a study ends in: files that are whole, a page that needs nothing else."""
+
+import errno
+import json
+import re
+
+import pytest
+
+from dares.study import report
+from dares.study.figures import pictures
+from dares.study.report import sentences, write_report
+from tests.study.test_summary import LOSSES, made_up
+
+
+@pytest.fixture(scope="module")
+def written(workshop):
+    plan = made_up(workshop, "written", timing=dict.fromkeys(LOSSES, 1.0))
+    return plan, write_report(plan, "dares study <small>")
+
+
+def test_all_files_are_there(written):
+    plan, data = written
+    assert json.loads((plan.folder / "table.json").read_text()) == data
+    assert (plan.folder / "table.md").read_text().startswith("# small\n")
+    figures = {path.name for path in (plan.folder / "figures").iterdir()}
+    names = ("curves", "perplexity", "differences", "sharpness")
+    assert figures == {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
+    assert not list(plan.folder.glob("*.part"))
+
+
+def test_the_page_is_self_contained(written):
+    plan, _ = written
+    page = (plan.folder / "study.html").read_text()
+    assert page.count("<svg") == 4
+    assert not re.search(r'(src|href)="(?!#)', page)
+    assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
+    assert "dares study &lt;small&gt;" in page
+    assert "<strong>delta</strong>" in page
+    assert "<strong>attnres</strong>" not in page
+    assert "{{" not in page
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_sentences_name_a_winner_only_where_there_is_one(written):
+    _, data = written
+    told = {text.split(":")[0]: text for text in sentences(data)}
+    assert told["delta"].startswith(
+        "delta: better than standard by 0.1025 nats (95 % interval -0.1"
+    )
+    assert told["dense"].startswith("dense: worse than standard by")
+    assert "no difference to standard is shown" in told["attnres"]
+    assert "better" not in told["attnres"]
+
+
+def test_one_seed_is_drawn_without_bands(workshop):
+    plan = made_up(workshop, "single", {"standard": (5.0,), "delta": (4.9,)})
+    data = write_report(plan)
+    assert [picture.name for picture in pictures(data)] == ["curves", "perplexity", "sharpness"]
+    assert "with one seed, which shows nothing" in sentences(data)[0]
+
+
+def test_a_full_disk_leaves_the_report_there_was(written, monkeypatch):
+    plan, _ = written
+    before = {p: p.read_bytes() for p in plan.folder.rglob("*") if p.is_file()}
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(report, "save_picture", full)
+        with pytest.raises(ValueError, match=r"table.json could not be written \(the disk is full"):
+            write_report(plan)
+    assert {p: p.read_bytes() for p in before} == before
