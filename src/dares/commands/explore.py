@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dares.commands.terminal import console
-
 
 def explore_command(
     models: Annotated[
@@ -24,7 +22,7 @@ def explore_command(
     from dares.explore.serve import TOKENS, explore
 
     def ready(address: str) -> None:
-        console.print(f"{address}  (Ctrl-C ends it)", soft_wrap=True, highlight=False)
+        typer.echo(f"{address}  (Ctrl-C ends it)")  # at once, into a pipe as well
         if open_:
             import webbrowser
 

@@ -121,17 +121,19 @@ class Explorer:
         if not words:
             raise ValueError("the tokenizer makes no token of this text: type another")
         ids = tuple(word.id for word in words)
-        return words, self._reading(ids, asked.off), self._reading(ids, NOTHING_OFF)
+        plain = self._reading(ids, NOTHING_OFF)
+        return words, self._reading(ids, asked.off), plain
 
     def _reading(self, ids: tuple[int, ...], off: Switches) -> Reading:
-        # Two are kept, as the model is and as it was last changed: choosing another token or
-        # measure then costs no pass.
+        """A pass, kept if it was the last of its kind; that with nothing off comes first."""
         if ids != self._ids:
             self._ids, self._kept = ids, {}
         if off not in self._kept:
             done = read_text(self.subject.model, self.scheme, ids, off)
-            stay = {key: self._kept[key] for key in self._kept if key == NOTHING_OFF}
-            self._kept = {**stay, off: done}
+            # Two are kept, as the model is and as it was last changed: another token or measure
+            # then costs no pass.
+            plain = self._kept.get(NOTHING_OFF, done)
+            self._kept = {NOTHING_OFF: plain, off: done}
         return self._kept[off]
 
 

@@ -30,7 +30,7 @@ def explore(
     if len(models) > MOST:
         raise ValueError(f"{MOST} models can be compared side by side, got {len(models)}")
     labels = model_labels(models)
-    with _listening(port) as listener:  # first: loading takes longer than to find a port taken
+    with listen(port) as listener:  # first: loading takes longer than to find a port taken
         import uvicorn
 
         from dares.explore.app import build_app
@@ -56,7 +56,8 @@ def _check_installed() -> None:
             )
 
 
-def _listening(port: int) -> socket.socket:
+def listen(port: int) -> socket.socket:
+    """A socket of this machine alone."""
     try:
         return socket.create_server((HOST, port))
     except OverflowError as error:
