@@ -26,6 +26,7 @@ class Child:
 
     def __init__(self, folder, function, *arguments):
         self.output = Path(folder) / f"output-{time.monotonic_ns()}.txt"
+        self.output.touch()  # it may be killed before it writes anything
         self._process = FORKS.Process(
             target=_with_output, args=(self.output, function, *arguments), daemon=True
         )

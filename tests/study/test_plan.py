@@ -6,6 +6,7 @@ import json
 import pytest
 
 from dares.study.plan import ERROR, Plan
+from dares.study.study import TUNING_SEED
 from dares.train import durable
 from dares.train.recipe import Recipe
 from tests.study.small import begin, pretend, result, small_study
@@ -28,7 +29,7 @@ def test_recipes_of_runs(workshop):
     plan = begin(workshop, "recipes", "delta", seeds=(0, 5), rates=RATES)
     short = plan.recipe(plan.tuning[0])
     whole = plan.study.variants[0].recipe
-    assert (short.run.steps, short.run.seed, short.optim.lr) == (3, 6, 1e-3)
+    assert (short.run.steps, short.run.seed, short.optim.lr) == (3, TUNING_SEED, 1e-3)
     assert short.optim.warmup == whole.optim.warmup // 4
     for run in plan.tuning[:3]:
         pretend(plan, run, result({1e-3: 5.0, 3e-3: 4.5, 1e-2: 4.9}[run.rate]))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dares.study.study import Study, Variant
+from dares.study.study import TUNING_SEED, Study, Variant
 from dares.train.durable import write_whole, writing
 from dares.train.folder import differences, read_recipe
 from dares.train.recipe import Recipe
@@ -74,8 +74,8 @@ class Plan:
     @property
     def tuning(self) -> list[Run]:
         """The runs that try rates."""
-        seed = self.study.tuning_seed
-        return [Run(v, seed, rate) for v in self.study.variants for rate in self.study.rates]
+        rates = self.study.rates
+        return [Run(v, TUNING_SEED, rate) for v in self.study.variants for rate in rates]
 
     @property
     def runs(self) -> list[Run]:

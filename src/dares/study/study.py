@@ -13,6 +13,9 @@ from dares.names import unknown_name
 from dares.train.recipe import Recipe
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# of runs that try rates: none of a study's own, so that no seed is favoured, and the same in every
+# study, so that one can take over what another has tried
+TUNING_SEED = 1_000_000
 # what all variants must have in common for their losses to be comparable, seed by seed
 SHARED = ("data", "batch.rows", "run.steps", "run.eval_rows", "run.precision")
 
@@ -63,8 +66,12 @@ class Study:
     def _check_seeds(self) -> None:
         if not self.seeds:
             raise ValueError("a study needs at least one seed, got none")
-        if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
-            raise ValueError(f"seeds must differ and be zero or more, got {self.seeds}")
+        if len(set(self.seeds)) < len(self.seeds) or not all(
+            0 <= seed < TUNING_SEED for seed in self.seeds
+        ):
+            raise ValueError(
+                f"seeds must differ and be between 0 and {TUNING_SEED - 1:,}, got {self.seeds}"
+            )
 
     def _check_rates(self) -> None:
         names = [f"{rate:g}" for rate in self.rates]  # as folders are called
@@ -90,11 +97,6 @@ class Study:
         """What each run is trained on."""
         recipe = self.variants[0].recipe
         return recipe.run.steps * recipe.tokens_per_step
-
-    @property
-    def tuning_seed(self) -> int:
-        """Of the runs that try rates: none of the study's own, so that no seed is favoured."""
-        return max(self.seeds) + 1
 
     def variant(self, name: str) -> Variant:
         """The variant of that name."""
