@@ -95,7 +95,6 @@ MEASURES = {
         "Length of what routing changes, over the length of what is read; a mean over sites.",
         _share,
         routed=True,
-        floor=0.0,
     ),
     "change": Measure(
         "change by what is off",

@@ -67,6 +67,7 @@ export class Panel {
       this.off.set(this.offAtLast); // what is shown is still without the last switch
       this.textIsStale = true;
       this.showError(error.message);
+      this.page.say("");
     }
     this.section.setAttribute("aria-busy", "false");
   }
@@ -98,8 +99,8 @@ export class Panel {
       this.heatmap.focus(); // the button that had it goes away
     });
     if (off.length) {
-      const moved = `KL divergence ${number(answer.divergence)} nats`;
-      this.page.say(`${this.model.label}: switched off, what follows ${quoted(answer.text)} moves by ${moved}.`);
+      const moved = `what follows ${quoted(answer.text)} moved by a KL divergence of`;
+      this.page.say(`${this.model.label}: ${moved} ${number(answer.divergence)} nats.`);
     }
   }
 

@@ -26,7 +26,7 @@ function isHidden(code) {
 }
 
 export function quoted(text) {
-  return `“${visible(text)}”`;
+  return `“${visible(text).trim()}”`;
 }
 
 export function sentence(words) {
@@ -37,5 +37,5 @@ export function sentence(words) {
 export function percent(share) {
   const value = 100 * share;
   if (value < 0.01) return "< 0.01 %";
-  return `${value.toFixed(value >= 9.95 ? 0 : value >= 0.095 ? 1 : 2)} %`;
+  return `${value.toFixed(value >= 0.095 ? 1 : 2)} %`;
 }
