@@ -174,7 +174,8 @@ def test_missing_and_failed_runs_are_told(workshop):
     assert found["mean"] == pytest.approx(expected.estimate.mean)
     text = markdown(data)
     assert "- dense/seed-0: it broke" in text
-    assert "2 of 16 runs are missing" in text
+    assert "Runs that are missing: 2." in text
+    assert "qwen3, 3 layers of width 16, vocabulary 320; 3,072 tokens a run" in text
 
 
 def test_nothing_to_report(workshop):

@@ -108,8 +108,7 @@ def study_command(
             rates=rates,
         )
     )
-    if jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {jobs}")
+    each = threads(jobs)
     others = [path.resolve() for path in reuse or ()]
     for path in others:
         Plan.read(path)
@@ -122,7 +121,7 @@ def study_command(
         run_workers(plan, jobs, cache=cache, reuse=others, watch=board)
     if timing:
         console.print("step times, in a calm pass", highlight=False)
-        measure_costs(plan, threads=threads(jobs), cache=cache)
+        measure_costs(plan, threads=each, cache=cache)
     _report(plan)
 
 

@@ -15,6 +15,7 @@ class Board:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.observer = plan, Observer()
+        self._losses: dict[str, float] = {}  # of runs that are done: what is done stays as it is
         self._told = {run.name for run in (*plan.tuning, *plan.runs) if plan.is_settled(run)}
 
     def table(self) -> Table:
@@ -40,9 +41,7 @@ class Board:
             if error is not None:
                 lines.append(f"{run.name}: failed: {error}")
             else:
-                lines.append(
-                    f"{run.name}: validation loss {self.plan.result(run)['validation_loss']:.4f}"
-                )
+                lines.append(f"{run.name}: validation loss {self._loss(run):.4f}")
         return lines
 
     def _cells(self, variant: Variant) -> list[str]:
@@ -56,7 +55,7 @@ class Board:
             rate = done and plan.rate(variant)
             cells += [f"{tried}/{len(tuning)}", f"{rate:g}" if rate else ""]
         under_way = (self._progress(run) for run in (*tuning, *runs) if self._is_running(run))
-        losses = [plan.result(run)["validation_loss"] for run in done]
+        losses = [self._loss(run) for run in done]
         failed = sum(plan.error(run) is not None for run in (*tuning, *runs))
         return [
             *cells,
@@ -65,6 +64,11 @@ class Board:
             f"{sum(losses) / len(losses):.4f}" if losses else "",
             str(failed or ""),
         ]
+
+    def _loss(self, run: Run) -> float:
+        if run.name not in self._losses:
+            self._losses[run.name] = self.plan.result(run)["validation_loss"]
+        return self._losses[run.name]
 
     def _is_running(self, run: Run) -> bool:
         return not self.plan.is_settled(run) and self.observer.is_held(self.plan.place(run))

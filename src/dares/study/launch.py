@@ -15,7 +15,7 @@ import torch
 from dares.study.plan import Plan
 from dares.train.interrupt import watching
 
-LOOK = 0.5  # seconds between two looks at the processes
+LOOK = 1.0  # seconds between two looks at the processes
 
 
 def cores() -> int:
@@ -24,7 +24,9 @@ def cores() -> int:
 
 
 def threads(jobs: int) -> int:
-    """Of each of so many workers: on small models one thread each is the best use of the cores."""
+    """Of each of so many workers: the cores are shared out."""
+    if jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {jobs}")
     return max(1, cores() // jobs)
 
 
@@ -40,30 +42,24 @@ def run_workers(
 
     SIGTERM and Ctrl-C are handed on; workers save a checkpoint and end.
     """
-    if jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {jobs}")
     logs = plan.folder / "workers"
     logs.mkdir(exist_ok=True)
     arguments = [sys.executable, "-m", "dares", "study", "worker", str(plan.folder)]
     arguments += ["--cache", str(cache)] if cache is not None else []
     for path in reuse:
         arguments += ["--reuse", str(path)]
+    environments = [_environment(index, jobs) for index in range(jobs)]
     workers = []
     with watching() as interrupt:
-        for index in range(jobs):
+        for index, environment in enumerate(environments):
             with (logs / f"{index}.log").open("a") as log:
-                workers.append(
-                    subprocess.Popen(
-                        arguments, env=_environment(index, jobs), stdout=log, stderr=log
-                    )
-                )
+                workers.append(subprocess.Popen(arguments, env=environment, stdout=log, stderr=log))
         asked = False
         while any(worker.poll() is None for worker in workers):
             if interrupt and not asked:
                 asked = True
                 for worker in workers:
-                    if worker.poll() is None:
-                        worker.send_signal(signal.SIGTERM)
+                    worker.send_signal(signal.SIGTERM)  # does nothing where it has ended
             watch()
             time.sleep(LOOK)
     if interrupt:

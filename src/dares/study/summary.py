@@ -46,7 +46,9 @@ def summarise(plan: Plan, command: str = "") -> dict[str, Any]:
         "tokens": plan.study.tokens,
         "steps": recipe.run.steps,
         "tokens_per_step": recipe.tokens_per_step,
-        "model": recipe.model.to_dict(),
+        "family": recipe.model.family,
+        "vocabulary": recipe.model.vocabulary,
+        "shapes": list(dict.fromkeys(_shape(variant) for variant in plan.study.variants)),
         "seeds": list(plan.study.seeds),
         "rates": list(plan.study.rates),
         "timed": bool(costs),
@@ -59,6 +61,11 @@ def summarise(plan: Plan, command: str = "") -> dict[str, Any]:
         "note": NOTE,
         "variants": rows,
     }
+
+
+def _shape(variant: Variant) -> str:
+    shape = variant.recipe.model
+    return f"{shape.layers} layers of width {shape.width}"
 
 
 def _results(plan: Plan, variant: Variant) -> Results:
@@ -90,6 +97,7 @@ def _row(
         "rates": {f"{rate:g}": tried for rate, tried in plan.tried(variant).items()},
         "rate_at_edge": bool(plan.study.rates)
         and first["lr"] in (min(plan.study.rates), max(plan.study.rates)),
+        "skipped_steps": sum(result["skipped"] for result in own.values()),
         "losses": {str(seed): value for seed, value in losses.items()},
         "loss": asdict(loss),
         "perplexity": asdict(_exponential(loss)),

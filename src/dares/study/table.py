@@ -55,15 +55,14 @@ def markdown(data: Mapping[str, Any]) -> str:
 
 def setting(data: Mapping[str, Any]) -> str:
     """What was run, in a sentence or two."""
-    shape, missing = data["model"], len(data["missing"])
-    seeds = len(data["seeds"])
+    seeds, missing = len(data["seeds"]), len(data["missing"])
     text = (
-        f"{shape['family']}, {shape['layers']} layers of width {shape['width']}, vocabulary "
-        f"{shape['vocabulary']:,}; {data['tokens']:,} tokens a run ({data['steps']:,} steps of "
+        f"{data['family']}, {' or '.join(data['shapes'])}, vocabulary {data['vocabulary']:,}; "
+        f"{data['tokens']:,} tokens a run ({data['steps']:,} steps of "
         f"{data['tokens_per_step']:,}); {seeds} seed{'s' * (seeds != 1)}."
     )
     if missing:
-        text += f" {missing} of {seeds * len(data['variants']) or missing} runs are missing."
+        text += f" Runs that are missing: {missing}."
     return text
 
 
