@@ -8,7 +8,7 @@ are made only from the first position that is asked for; rows that differ in the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,21 +57,20 @@ class Scorer:
 
     def score(self, passages: Sequence[Passage], advance: Advance = lambda _: None) -> list[Score]:
         """A score for every passage, in their order."""
-        scores: dict[int, Score] = {}
+        scores = _empty_scores(passages)
         rows = _rows(passages)
         while rows:
             batch = rows[: self._fitting(rows)]
             try:
-                scored = dict(_scored(batch, *self._logits(batch), passages))
+                _fill(scores, batch, *self._logits(batch), passages)
             except RuntimeError as error:
                 if not _out_of_memory(error):
                     raise
                 self._shrink(batch)
                 continue
-            scores |= scored
-            advance(len(scored))
+            advance(sum(len(row.passages) for row in batch))
             rows = rows[len(batch) :]
-        return [scores[index] for index in range(len(passages))]
+        return scores
 
     def _fitting(self, rows: list[_Row]) -> int:
         """How many of the next rows, the longest of which is the first, go into a batch."""
@@ -115,23 +114,41 @@ def _rows(passages: Sequence[Passage]) -> list[_Row]:
     return sorted(rows.values(), key=lambda row: -len(row.shown))
 
 
+def _empty_scores(passages: Sequence[Passage]) -> list[Score]:
+    """Parts of two arrays, made before any logits are.
+
+    Small arrays made in between would lie on top of freed logits, and the process would keep those:
+    gigabytes after some hundred windows.
+    """
+    ends = np.cumsum([passage.predicted for passage in passages])
+    size = int(ends[-1]) if len(ends) else 0
+    chosen, likeliest = np.empty(size), np.empty(size, dtype=np.bool_)
+    cuts = ends[:-1]
+    return [
+        Score(*parts)
+        for parts in zip(np.split(chosen, cuts), np.split(likeliest, cuts), strict=True)
+    ]
+
+
 @torch.inference_mode()
-def _scored(
-    batch: list[_Row], logits: torch.Tensor, first: int, passages: Sequence[Passage]
-) -> Iterator[tuple[int, Score]]:
+def _fill(
+    scores: list[Score],
+    batch: list[_Row],
+    logits: torch.Tensor,
+    first: int,
+    passages: Sequence[Passage],
+) -> None:
     wide = torch.promote_types(logits.dtype, torch.float32)
     for number, row in enumerate(batch):
         end = len(row.shown) - first
         mine = logits[number, end - row.predicted : end].to(wide)
         total, best = mine.logsumexp(-1), mine.argmax(-1)
         for index in row.passages:
-            count = passages[index].predicted
+            count, score = passages[index].predicted, scores[index]
             targets = torch.from_numpy(passages[index].ids[-count:]).to(mine.device)
             chosen = mine[-count:].gather(-1, targets[:, None])[:, 0] - total[-count:]
-            yield (
-                index,
-                Score(chosen.double().cpu().numpy(), (best[-count:] == targets).cpu().numpy()),
-            )
+            score.log_probabilities[:] = chosen.double().cpu().numpy()
+            score.likeliest[:] = (best[-count:] == targets).cpu().numpy()
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
