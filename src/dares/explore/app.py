@@ -80,7 +80,6 @@ def _facts(explorers: Sequence[Explorer]) -> dict[str, Any]:
             {"name": name, "title": each.title, "about": each.about, "floor": each.floor}
             for name, each in MEASURES.items()
         ],
-        "most_bytes": MOST_BYTES,
         "colours": colours(),
     }
 

@@ -79,7 +79,6 @@ class Explorer:
         if not 0 <= place < len(words):
             raise ValueError(f"token {place} is not in the text: it has 0 to {len(words) - 1}")
         return {
-            "token": place,
             "text": words[place].text,
             "weights": [_numbers(now.weights[site.index][place]) for site in self.sites],
             "next": self._next(words, place, now, plain),
@@ -112,8 +111,8 @@ class Explorer:
         """The text's tokens, the pass with sources switched off, and the one without."""
         words = split(self.subject.tokenizer, asked.text)
         if len(words) > self.most_tokens:
-            at_start = self.most_tokens < self.subject.positions
-            hint = f", or start with --tokens {len(words)}" if at_start else ""
+            possible = len(words) <= self.subject.positions
+            hint = f", or start with --tokens {len(words)}" if possible else ""
             raise ValueError(
                 f"the text has {len(words):,} tokens, and at most {self.most_tokens:,} are taken: "
                 f"shorten it{hint}"

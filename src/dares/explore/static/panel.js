@@ -112,7 +112,7 @@ export class Panel {
   showFacts() {
     const { scheme, layers, parameters } = this.model;
     const facts = [schemeWords(scheme), `${layers} layers`, `${short(parameters)} parameters`];
-    if (this.answer) facts.push(this.count());
+    if (this.answer) facts.push(`${this.count()} of at most ${this.model.most_tokens}`);
     if (this.answer && this.answer.loss !== null) {
       const before = this.off.size ? ` (${this.answer.loss_before.toFixed(3)} with nothing off)` : "";
       facts.push(`mean loss ${this.answer.loss.toFixed(3)} nats a token${before}`);
