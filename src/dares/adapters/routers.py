@@ -18,10 +18,10 @@ from dares.adapters.base import BaseIdentity
 from dares.adapters.parts import base_tensors, scheme_of, unwrapped
 from dares.config import SchemeConfig, config_from_dict
 from dares.conversion import convert
+from dares.durable import PART, write_whole, writing
 from dares.models.routed_model import RoutedCausalLM
 from dares.pretrained.find import find_folder
 from dares.pretrained.loading import load_model
-from dares.train.durable import PART, write_whole, writing
 from dares.version import VERSION
 
 FORMAT = 1

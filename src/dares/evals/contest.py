@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dares.durable import write_whole
 from dares.evals.bootstrap import RESAMPLES
 from dares.evals.compare import Row, as_json, compare, markdown, shared_names
 from dares.evals.evaluate import Evaluation, Request, Watcher
 from dares.evals.results import Results, versions
 from dares.evals.subject import model_label
-from dares.train.durable import write_whole
 
 TABLE, FIGURES, RESULTS = "compare.md", "compare.json", "results"
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dares.train.durable import write_whole
+from dares.durable import write_whole
 from dares.version import VERSION
 
 FORMAT = 1

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 
 from dares.config import SchemeConfig
 from dares.conversion import TOLERANCE
+from dares.durable import PART, sync_folder
 from dares.models import family_of
 from dares.models.configs import to_routed_config
 from dares.models.routed_model import scheme_for
@@ -32,7 +33,6 @@ from dares.pretrained.remote_code import write_code
 from dares.pretrained.shards import find_shards, write_shards
 from dares.pretrained.source import Source
 from dares.schemes import ResidualScheme
-from dares.train.durable import PART, sync_folder
 
 CARD, BASE_CARD = "README.md", "README.base.md"
 # of the source's files: weights and code in other formats, and what is written anew

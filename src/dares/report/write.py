@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dares.durable import replacing, writing
 from dares.report.figures import Picture, pictures, shared_pictures
 from dares.report.page import render
 from dares.report.svg import svg_text
-from dares.train.durable import replacing, writing
 
 DATA, PAGE, FIGURES = "routing.json", "report.html", "figures"
 DPI = 160

@@ -86,4 +86,3 @@ class MhcScheme(StreamsScheme):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, streams={self.streams}"
-

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dares.train.durable import write_whole, writing
+from dares.durable import write_whole, writing
 
 CLAIMS = "claims"
 BEAT = 20.0  # seconds between two beats

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dares.durable import write_whole, writing
 from dares.study.study import TUNING_SEED, Study, Variant
-from dares.train.durable import write_whole, writing
 from dares.train.folder import differences, read_recipe
 from dares.train.recipe import Recipe
 

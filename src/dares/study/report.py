@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dares.durable import replacing, write_whole, writing
 from dares.report.page import render_page
 from dares.report.write import save_picture
 from dares.study.figures import pictures
 from dares.study.plan import Plan
 from dares.study.summary import summarise
 from dares.study.table import markdown, setting, tables
-from dares.train.durable import replacing, write_whole, writing
 
 DATA, TABLE, PAGE, FIGURES = "table.json", "table.md", "study.html", "figures"
 

@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from dares.durable import writing
 from dares.study.claims import CLAIMS
 from dares.study.plan import RESULT, Plan, Run
-from dares.train.durable import writing
 from dares.train.folder import differences
 
 

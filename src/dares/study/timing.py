@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from dares.demo.compare import costs
+from dares.durable import write_whole, writing
 from dares.study.plan import Plan
-from dares.train.durable import write_whole, writing
 from dares.train.loop import prepare_data
 from dares.train.parallel import joined
 

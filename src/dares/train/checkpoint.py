@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
-from dares.train.durable import PART, not_written, sync_folder, write_whole
+from dares.durable import PART, not_written, sync_folder, write_whole
 from dares.train.manifest import MANIFEST, METADATA, PROGRESS, describe_files, find_damage
 from dares.train.parallel import Ranks, inner
 

@@ -10,9 +10,9 @@ from transformers import GenerationConfig
 
 from dares.adapters import save_routers
 from dares.conversion import unconvert
+from dares.durable import replacing
 from dares.pretrained.find import find_folder
 from dares.quiet import quiet
-from dares.train.durable import replacing
 from dares.train.pretrained import checkpoint_config, is_routed
 from dares.train.start import StartSettings
 

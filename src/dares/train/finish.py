@@ -11,10 +11,10 @@ import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from dares.data.rows import PackedData
+from dares.durable import PART, replacing, writing
 from dares.quiet import quiet
 from dares.train.card import write_card
 from dares.train.curves import draw
-from dares.train.durable import PART, replacing, writing
 from dares.train.engine import Engine
 from dares.train.export import save_adapters, whole_model
 from dares.train.metrics import FILE, read_metrics, validation_losses

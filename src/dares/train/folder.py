@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dares.train.durable import write_whole, writing
+from dares.durable import write_whole, writing
 from dares.train.recipe import Recipe
 
 RECIPE = "recipe.json"

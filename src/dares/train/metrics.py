@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from dares.durable import write_whole, writing
 from dares.names import unknown_name
-from dares.train.durable import write_whole, writing
 
 FILE = "metrics.jsonl"
 
