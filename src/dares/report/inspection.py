@@ -11,7 +11,7 @@ from typing import Any
 
 from dares.evals.evaluate import Watcher
 from dares.evals.results import versions
-from dares.evals.subject import Subject, load_subject, model_label
+from dares.evals.subject import Subject, load_subject, model_labels
 from dares.report.history import read_history
 from dares.routing.findings import RULES, findings
 from dares.routing.flow import gradient_norms
@@ -56,11 +56,7 @@ def inspect(request: Request, watcher: Watcher) -> dict[str, Any]:
         raise ValueError(
             f"{len(request.models)} models on one page could not be told apart: name at most {MOST}"
         )
-    labels = [model_label(name) for name in request.models]
-    if len(set(labels)) < len(labels):
-        labels = list(request.models)
-    if len(set(labels)) < len(labels):
-        raise ValueError("a model was named twice: name each once")
+    labels = model_labels(request.models)
     models = [
         _look(request, name, label, watcher)
         for name, label in zip(request.models, labels, strict=True)
