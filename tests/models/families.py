@@ -92,6 +92,23 @@ def tiny_model(family: str, *, embedding_std: float = 0.02, attention: str = "sd
     return model
 
 
+def lively_llama(vocabulary: int, **changes: Any) -> Any:
+    """A Llama to save and fine-tune; at the usual 0.02 its branches would hardly do anything."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        initializer_range=0.2,
+        **changes,
+    )
+    return AutoModelForCausalLM.from_config(config)
+
+
 def tokens(batch: int = 2, length: int = 11, *, seed: int = 1) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, VOCABULARY, (batch, length), generator=generator)

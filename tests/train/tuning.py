@@ -5,13 +5,14 @@ import shutil
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 import dares
 from dares.train.loop import prepare_data, train
 from dares.train.overrides import apply_overrides
 from dares.train.parallel import joined
 from dares.train.recipes.finetune import finetune
+from tests.models.families import lively_llama
 
 SMALL = (
     *("data.row_tokens=32", "data.validation=0.15", "optim.lr=1e-2", "optim.router_lr=5e-2"),
@@ -30,19 +31,7 @@ class Tuning:
             self._make()
 
     def _make(self):
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=320,
-            hidden_size=16,
-            num_hidden_layers=3,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            intermediate_size=32,
-            max_position_embeddings=64,
-            tie_word_embeddings=True,
-            initializer_range=0.2,  # at 0.02 the branches would hardly do anything
-        )
-        model = LlamaForCausalLM(config)
+        model = lively_llama(320, tie_word_embeddings=True)
         model.generation_config.temperature, model.generation_config.do_sample = 0.7, True
         tokenizer = prepare_data(self.workshop.recipe(), self.cache).tokenizer
         for folder, saved in (

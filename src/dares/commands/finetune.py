@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dares.commands.recipes import Set
-from dares.commands.running import run_recipe
+from dares.commands.running import Cache, Parallel, Reshard, Resume, Track, run_recipe
 from dares.names import unknown_name
 
 if TYPE_CHECKING:
@@ -43,22 +43,11 @@ def finetune_command(
     lr: Annotated[float | None, typer.Option(help="Learning rate; else 5e-5.")] = None,
     router_lr: Annotated[float | None, typer.Option(help="That of routers; else 5e-3.")] = None,
     changes: Set = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")
-    ] = False,
-    parallel: Annotated[
-        str | None, typer.Option(help="ddp or fsdp, under torchrun.", show_default=False)
-    ] = None,
-    reshard: Annotated[
-        bool, typer.Option(help="fsdp: free a layer's weights between forward and backward.")
-    ] = True,
-    track: Annotated[
-        list[str] | None, typer.Option(help="Also write to tensorboard or wandb.")
-    ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Where prepared data is: else $DARES_CACHE or ~/.cache/dares."),
-    ] = None,
+    resume: Resume = False,
+    parallel: Parallel = None,
+    reshard: Reshard = True,
+    track: Track = None,
+    cache: Cache = None,
 ) -> None:
     """Train a pretrained model further: whole, its routers alone, or by LoRA."""
     from dares.train.overrides import apply_overrides

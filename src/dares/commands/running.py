@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dares.commands.terminal import console
 
 if TYPE_CHECKING:
     from dares.train.recipe import Recipe
+
+# what commands that train have in common
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")]
+Parallel = Annotated[
+    str | None, typer.Option(help="ddp or fsdp, under torchrun.", show_default=False)
+]
+Reshard = Annotated[
+    bool, typer.Option(help="fsdp: free a layer's weights between forward and backward.")
+]
+Track = Annotated[list[str] | None, typer.Option(help="Also write to tensorboard or wandb.")]
+Cache = Annotated[
+    Path | None, typer.Option(help="Where prepared data is: else $DARES_CACHE or ~/.cache/dares.")
+]
 
 
 def run_recipe(

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from dares.commands.evaluate import command_line
 from dares.commands.recipes import Set
+from dares.commands.running import Cache
 from dares.commands.terminal import console
 from dares.names import unknown_name
 from dares.study.studies import STUDIES
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from dares.study.board import Board
     from dares.study.plan import Plan
 
-Cache = Annotated[
-    Path | None,
-    typer.Option(help="Where prepared data is: else $DARES_CACHE or ~/.cache/dares."),
-]
 Reuse = Annotated[
     list[Path] | None,
     typer.Option(help="Another study's folder: runs that are the same are taken from it."),

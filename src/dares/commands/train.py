@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dares.commands.recipes import Set
-from dares.commands.running import run_recipe
+from dares.commands.running import Cache, Parallel, Reshard, Resume, Track, run_recipe
 
 
 def train_command(
@@ -23,22 +23,11 @@ def train_command(
         Path | None, typer.Option(help="The run's folder; else runs/NAME.", show_default=False)
     ] = None,
     changes: Set = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")
-    ] = False,
-    parallel: Annotated[
-        str | None, typer.Option(help="ddp or fsdp, under torchrun.", show_default=False)
-    ] = None,
-    reshard: Annotated[
-        bool, typer.Option(help="fsdp: free a layer's weights between forward and backward.")
-    ] = True,
-    track: Annotated[
-        list[str] | None, typer.Option(help="Also write to tensorboard or wandb.")
-    ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Where prepared data is: else $DARES_CACHE or ~/.cache/dares."),
-    ] = None,
+    resume: Resume = False,
+    parallel: Parallel = None,
+    reshard: Reshard = True,
+    track: Track = None,
+    cache: Cache = None,
 ) -> None:
     """Train a recipe from scratch; the folder ends with the model, its curves and its metrics."""
     from dares.train.folder import read_recipe
