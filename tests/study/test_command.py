@@ -39,11 +39,12 @@ def dares(*words):
     )
 
 
-def test_from_nothing_to_the_page_and_again(workshop):
+def test_from_nothing_to_the_page_and_again(workshop, monkeypatch):
     flags = ["--variants", "standard,delta", "--seeds", "2", "--jobs", "2"]
     said = arguments(workshop, "whole", *flags, changes=["run.steps=4", "run.eval_every=2"])
-    done = dares(*said)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(sys, "argv", ["dares", *said])
+    done = runner.invoke(cli.app, said, catch_exceptions=False)
+    assert done.exit_code == 0
     folder = workshop.folder / "whole"
     for name in ("standard/seed-0", "delta/seed-0", "standard/seed-1", "delta/seed-1"):
         assert f"{name}: validation loss " in done.stdout
