@@ -8,7 +8,8 @@ import signal
 
 from torch.distributed.checkpoint import filesystem
 
-from dares.train import checkpoint, durable, finish, metrics
+from dares import durable
+from dares.train import checkpoint, finish, metrics
 from dares.train.engine import Engine
 
 

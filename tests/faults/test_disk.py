@@ -8,7 +8,8 @@ from collections import namedtuple
 
 import pytest
 
-from dares.train import durable, metrics
+from dares import durable
+from dares.train import metrics
 from dares.train.manifest import find_damage
 from tests.faults.children import Child, command
 from tests.train.runs import Signals, assert_same_run
