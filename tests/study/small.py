@@ -34,8 +34,13 @@ def work_on(plan, workshop, say=lambda line: None, **options):
     work(plan.folder, cache=workshop.cache, say=say, **{**QUICK, **options})
 
 
-def work_in(folder, cache, log=None):
-    """A worker in a child; every step that it takes is noted in a file that only grows."""
+def work_in(folder, cache, log=None, prepare=None):
+    """A worker in a child; every step that it takes is noted in a file that only grows.
+
+    `prepare` is called before.
+    """
+    if prepare is not None:
+        prepare()
     if log is not None:
         step = Engine.step
 

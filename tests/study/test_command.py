@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dares import cli
+from dares.study import launch
 from dares.study.plan import Plan
 from tests.faults.test_wrong_commands import refused
 from tests.study.small import begin, pretend, result
@@ -110,6 +111,30 @@ def test_a_failed_run_is_told_at_the_end(workshop, monkeypatch):
     output = runner.invoke(cli.app, ["study", "report", str(plan.folder)]).output
     assert "1 runs failed; --retry tries them again" in output
     assert "delta/seed-0: it broke" in output
+
+
+def test_workers_that_all_end_are_told_with_their_last_words(workshop, monkeypatch):
+    plan = begin(workshop, "ended", "delta")
+    monkeypatch.setattr(launch.sys, "executable", "/bin/false")
+    with pytest.raises(
+        ValueError, match=r"2 runs are not done \(worker 0, code 1: it said nothing"
+    ):
+        launch.run_workers(plan, 1, cache=workshop.cache, reuse=(), watch=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus", "expected"),
+    [(None, 0, [None, None]), (None, 2, ["0", "1", "0"]), ("3,5", 2, ["3", "5", "3"])],
+)
+def test_each_worker_has_its_gpu_and_its_share_of_the_cores(monkeypatch, visible, gpus, expected):
+    monkeypatch.setattr(launch.torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(launch, "cores", lambda: 7)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = [launch._environment(index, 3) for index in range(len(expected))]
+    assert [each.get("CUDA_VISIBLE_DEVICES") for each in found] == expected
+    assert {each["OMP_NUM_THREADS"] for each in found} == {"2"}
 
 
 @pytest.mark.slow

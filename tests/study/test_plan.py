@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from dares import durable
 from dares.study.plan import ERROR, Plan
 from dares.study.study import TUNING_SEED
-from dares.train import durable
 from dares.train.recipe import Recipe
 from tests.study.small import begin, pretend, result, small_study
 

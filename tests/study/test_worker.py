@@ -12,6 +12,7 @@ from dares.train.loop import train
 from dares.train.metrics import FILE
 from dares.train.parallel import joined
 from tests.faults.children import Child
+from tests.faults.test_disk import no_large_files
 from tests.study.small import begin, steps_taken, work_in, work_on
 from tests.train.runs import assert_same_run
 
@@ -132,6 +133,19 @@ def test_sigterm_saves_and_another_goes_on(workshop, alone):
     code, output = child.end()
     assert code == 0, output
     assert "a worker on this folder goes on" in output
+    work_on(plan, workshop)
+    assert_same_study(plan, alone)
+
+
+def test_a_full_disk_is_a_sentence_and_nothing_is_lost(workshop, alone):
+    plan = begin(workshop, "full-disk", "delta")
+    child = Child(workshop.folder, work_in, plan.folder, workshop.cache, None, no_large_files)
+    code, output = child.end()
+    assert code == 0, output
+    for run in plan.runs:
+        assert plan.error(run).startswith("checkpoint step-00000002 could not be written (")
+        assert f"{run.name}: failed: checkpoint" in output
+    plan.retry()
     work_on(plan, workshop)
     assert_same_study(plan, alone)
 

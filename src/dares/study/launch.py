@@ -69,11 +69,19 @@ def run_workers(
     watch()
     left = plan.open_runs()
     if left:
-        codes = ", ".join(str(worker.returncode) for worker in workers)
-        raise ValueError(
-            f"all workers have ended (exit codes {codes}) and {len(left)} runs are not done: look "
-            f"into {logs}, and start the same command again"
+        ended = "; ".join(
+            f"worker {index}, code {worker.returncode}: {_last_line(logs / f'{index}.log')}"
+            for index, worker in enumerate(workers)
         )
+        raise ValueError(
+            f"all workers have ended and {len(left)} runs are not done ({ended}): mend what is "
+            "wrong, and the same command goes on where it stopped"
+        )
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text().strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
 
 
 def _environment(index: int, jobs: int) -> dict[str, str]:
