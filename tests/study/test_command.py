@@ -129,19 +129,23 @@ def test_workers_that_all_end_are_told_with_their_last_words(workshop, monkeypat
 def test_each_worker_has_its_gpu_and_its_share_of_the_cores(monkeypatch, visible, gpus, expected):
     monkeypatch.setattr(launch.torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(launch, "cores", lambda: 7)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     found = [launch._environment(index, 3) for index in range(len(expected))]
     assert [each.get("CUDA_VISIBLE_DEVICES") for each in found] == expected
     assert {each["OMP_NUM_THREADS"] for each in found} == {"2"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert launch._environment(0, 3)["OMP_NUM_THREADS"] == "5"
 
 
 @pytest.mark.slow
 def test_two_processes_are_faster_than_one(workshop):
     """Eight runs; needs two quiet cores."""
     flags = ["--variants", "standard,delta", "--seeds", "4", "--no-timing"]
-    changes = ["model.width=64", "model.head_dim=32", "run.steps=150", "run.eval_every=75"]
+    changes = ["model.width=64", "model.head_dim=32", "run.steps=300", "run.eval_every=150"]
+    changes += ["run.log_every=100", "run.checkpoint_every=1000"]
     seconds = {}
     for jobs in (1, 2):
         said = arguments(workshop, f"jobs-{jobs}", *flags, "--jobs", str(jobs), changes=changes)

@@ -24,9 +24,12 @@ def cores() -> int:
 
 
 def threads(jobs: int) -> int:
-    """Of each of so many workers: the cores are shared out."""
+    """Of each of so many workers: OMP_NUM_THREADS if it is set, else the cores are shared out."""
     if jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {jobs}")
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
     return max(1, cores() // jobs)
 
 
