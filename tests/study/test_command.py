@@ -144,7 +144,7 @@ def test_each_worker_has_its_gpu_and_its_share_of_the_cores(monkeypatch, visible
 def test_two_processes_are_faster_than_one(workshop):
     """Eight runs; needs two quiet cores."""
     flags = ["--variants", "standard,delta", "--seeds", "4", "--no-timing"]
-    changes = ["model.width=64", "model.head_dim=32", "run.steps=300", "run.eval_every=150"]
+    changes = ["model.width=64", "model.head_dim=32", "run.steps=600", "run.eval_every=300"]
     changes += ["run.log_every=100", "run.checkpoint_every=1000"]
     seconds = {}
     for jobs in (1, 2):
