@@ -175,14 +175,15 @@ def here(tmp_path, monkeypatch):
     assert not (tmp_path / "results.json").exists()  # nothing half-written
 
 
-def test_command(model, text, tmp_path):
+def test_command(model, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["dares", "eval", "a model"])
     out = tmp_path / "r.json"
     result = runner.invoke(cli.app, ["eval", str(model), "--text", str(text), "--out", str(out)])
     assert result.exit_code == 0, result.output
     entry = Results.read(out).tasks["val.jsonl"]
     assert f"{entry['perplexity']:.4f}" in result.output
     assert f"{entry['bits_per_byte']:.5f}" in result.output
-    assert entry["command"].startswith("dares ")
+    assert entry["command"] == "dares eval 'a model'"
 
 
 def test_text_that_is_none(model, here):

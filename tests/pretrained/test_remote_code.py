@@ -68,7 +68,13 @@ def check_without_dares(python, tmp_path, folder):
     out = tmp_path / "made.pt"
     result = subprocess.run(
         [python, "-c", CLEAN, str(folder), str(tmp_path / "again"), str(out)],
-        env={**os.environ, "HF_HOME": str(tmp_path / "hf"), "PYTHONPATH": ""},
+        env={
+            **os.environ,
+            "HF_HOME": str(tmp_path / "hf"),
+            "PYTHONPATH": "",
+            # the same bits come from the same number of threads
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
+        },
         capture_output=True,
         text=True,
         check=False,

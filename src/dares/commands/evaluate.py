@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,7 +101,7 @@ def as_request(*, tasks: str | None, texts: list[Path] | None, batch: str, **res
 
 def command_line() -> str:
     """What was typed, to be kept with the results."""
-    return " ".join(["dares", *sys.argv[1:]])
+    return shlex.join(["dares", *sys.argv[1:]])
 
 
 @contextmanager
