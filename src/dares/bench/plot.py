@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dares.bench.rows import EXPONENT, Row
+from dares.colours import BLACK, COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which differ for every kind of eye; markers differ too
-COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7")
+ROW_COLOURS = (BLACK, *COLOURS)  # markers differ too
 MARKERS = "osD^vP*"
 PANEL = (5.2, 4.0)  # inches
 DOTS_PER_INCH = 150
@@ -77,7 +77,7 @@ def _draw_growth(axes: Any, rows: Sequence[Row]) -> None:
 def _draw_ratios(axes: Any, rows: Sequence[Row]) -> None:
     """Ratios over layers, with the middle half of the rounds; colours as in the growth's panel."""
     (base, _), *others = _lines(rows).items()
-    axes.axhline(1, color=COLOURS[0], linewidth=1, linestyle="--")
+    axes.axhline(1, color=ROW_COLOURS[0], linewidth=1, linestyle="--")
     for place, (_, line) in enumerate(others, start=1):
         beside = 1.012 ** (place - len(others) / 2)  # or the spreads would hide one another
         depths, ratios = [beside * (row.layers or 0) for row in line], [row.ratio for row in line]
@@ -109,7 +109,7 @@ def _value(row: Row) -> str:
 
 def _style(place: int) -> dict[str, Any]:
     """How a line looks; after the seventh they begin again."""
-    colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    colour, marker = ROW_COLOURS[place % len(ROW_COLOURS)], MARKERS[place % len(MARKERS)]
     return {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.5}
 
 

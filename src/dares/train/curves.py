@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dares.colours import BLACK, COLOURS
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Line = Mapping[str, Any]
-# Okabe and Ito's colours, which most people can tell apart
-COLOURS = ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9")
+RUN_COLOURS = (BLACK, *COLOURS)
 PANELS = (
     ("loss", "training loss (nats a token)"),
     ("validation_loss", "validation loss (nats a token)"),
@@ -27,7 +28,7 @@ def draw(runs: Mapping[str, Sequence[Line]], title: str) -> Figure:
     figure.suptitle(title)
     axes = figure.subplots(2, 2)
     for (key, label), panel in zip(PANELS, axes.flat, strict=True):
-        for colour, (name, lines) in zip(COLOURS, runs.items(), strict=False):
+        for colour, (name, lines) in zip(RUN_COLOURS, runs.items(), strict=False):
             points = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
             if points:
                 marker = "o" if len(points) < 12 else None

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dares.colours import COLOURS as OKABE_ITO
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 4.4  # inches: on a phone a point is then about a pixel
 FONT = 9
 INK, QUIET = "#24292f", "#8b949e"  # the page gives these two its own colours, light or dark
-# Okabe and Ito's; the first is what is drawn where there is one line
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
+COLOURS = (*OKABE_ITO, INK)  # the first is what is drawn where there is one line
 MARKERS = "osD^vPX"
 LINES = ("-", "--", ":", "-.")
 # the kinds of sites, in the order in which they are listed
