@@ -75,8 +75,8 @@ def test_a_folder_belongs_to_its_study(workshop):
     for study, said in (
         (small_study(workshop, "delta", name="other"), "belongs to study 'small', not to 'other'"),
         (
-            small_study(workshop, "delta", seeds=(0, 1, 2)),
-            r"other settings \(seeds were \(0, 1\), are \(0, 1, 2\)\)",
+            small_study(workshop, "delta", seeds=(0, 2)),
+            r"other settings \(seeds were \(0, 1\), are \(0, 2\)\)",
         ),
         (small_study(workshop, seeds=(0, 1)), "its variants were standard, delta"),
         (
@@ -87,6 +87,16 @@ def test_a_folder_belongs_to_its_study(workshop):
         with pytest.raises(ValueError, match=said):
             Plan.begin(plan.folder, study)
     assert Plan.read(plan.folder).study == same
+
+
+def test_more_seeds_in_the_same_folder(workshop):
+    plan = begin(workshop, "more", "delta", seeds=(0,))
+    for run in plan.runs:
+        pretend(plan, run, result(5.0))
+    assert not plan.open_runs()
+    more = Plan.begin(plan.folder, small_study(workshop, "delta", seeds=(0, 1)))
+    assert [run.name for run in more.open_runs()] == ["standard/seed-1", "delta/seed-1"]
+    assert Plan.read(plan.folder).study.seeds == (0, 1)
 
 
 def test_other_folders(workshop, tmp_path):

@@ -193,16 +193,16 @@ class Plan:
 
 
 def _check_same(folder: Path, begun: Study, now: Study) -> None:
-    """An error unless the folder's study is this one."""
+    """An error unless the folder's study is this one; it may be given more seeds."""
     if begun.name != now.name:
         raise ValueError(
             f"{folder} belongs to study {begun.name!r}, not to {now.name!r}: choose another --out"
         )
     changed = []
-    for field in ("seeds", "rates"):
-        was, is_now = getattr(begun, field), getattr(now, field)
-        if was != is_now:
-            changed.append(f"{field} were {was}, are {is_now}")
+    if not set(begun.seeds) <= set(now.seeds):
+        changed.append(f"seeds were {begun.seeds}, are {now.seeds}")
+    if begun.rates != now.rates:  # another rate might win, and runs were made with the winner
+        changed.append(f"rates were {begun.rates}, are {now.rates}")
     names = [[(v.name, v.baseline) for v in study.variants] for study in (begun, now)]
     if names[0] != names[1]:
         changed.append("its variants were " + ", ".join(name for name, _ in names[0]))
