@@ -109,3 +109,33 @@ def test_both_splits_need_a_document(tmp_path):
     left = sorted(path.name for path in (tmp_path / "data").iterdir())
     assert len(left) == 2  # the two that were made, nothing of those that failed
     assert not any(".tmp-" in name for name in left)
+
+
+def test_validation_text_of_its_own(tmp_path):
+    """All of the inputs is trained on, and nothing else; the tokenizer knows none of the rest."""
+    options = {"vocabulary": 300, "row_tokens": 32, "cache": tmp_path}
+    train = write_jsonl(tmp_path / "train.jsonl", stories(60))
+    other = ["\u2603" * 40, *stories(20, seed=1)]  # a snowman: three bytes where it is not known
+    held_out = write_jsonl(tmp_path / "held-out.jsonl", other)
+    data = prepare(train, validation_inputs=held_out, **options)
+    assert documents_of(data.train, data) == stories(60)
+    assert documents_of(data.validation, data) == other
+    alone = prepare(train, validation=1e-12, validation_inputs=[held_out], **options)
+    assert alone.key == data.key  # the share makes no difference
+    third = write_jsonl(tmp_path / "third.jsonl", stories(20, seed=2))
+    assert data.key != prepare(train, validation_inputs=third, **options).key
+    assert data.summary()["documents"] == 81
+    two = prepare(train, validation_inputs=held_out, limit=2, **options)
+    assert (two.train.documents, two.validation.documents) == (2, 2)
+
+
+def test_validation_text_that_cannot_be(tmp_path):
+    options = {"vocabulary": 300, "row_tokens": 8, "cache": tmp_path}
+    some = write_jsonl(tmp_path / "some.jsonl", stories(5))
+    empty = write_jsonl(tmp_path / "empty.jsonl", [""])
+    with pytest.raises(ValueError, match="some.jsonl is among the inputs and the validation"):
+        prepare(tmp_path, validation_inputs=some, **options)
+    with pytest.raises(ValueError, match="the validation inputs hold no text"):
+        prepare(some, validation_inputs=empty, **options)
+    with pytest.raises(ValueError, match="the inputs hold no text"):
+        prepare(empty, validation_inputs=some, **options)

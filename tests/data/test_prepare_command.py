@@ -34,3 +34,12 @@ def test_a_mistake_is_one_sentence(tmp_path):
     result = runner.invoke(app, ["./no.txt", "--cache", str(tmp_path)])
     assert isinstance(result.exception, ValueError)  # which the entry point prints
     assert "no such file or folder: ./no.txt" in str(result.exception)
+
+
+def test_validation_text_of_its_own(tmp_path):
+    train = write_jsonl(tmp_path / "train.jsonl", stories(50))
+    held_out = write_jsonl(tmp_path / "held-out.jsonl", stories(7, seed=1))
+    arguments = [str(train), "--validation-inputs", str(held_out), "--vocabulary", "300"]
+    done = runner.invoke(app, [*arguments, "--cache", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "57 (" in done.output

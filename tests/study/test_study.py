@@ -1,6 +1,7 @@
 """What a study refuses, and how one is asked for."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -45,12 +46,13 @@ def test_a_study_is_read_as_it_was_written(workshop):
     assert study.tokens == 12 * 8 * 32
 
 
-def test_what_is_asked_for(workshop):
+def test_what_is_asked_for(workshop, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
     asked = Request(
         "paper-table",
         recipe="tiny",
         inputs=[str(workshop.text)],
-        changes=["data.row_tokens=32"],
+        changes=["data.row_tokens=32", f"data.validation_inputs={Path(__file__).name}"],
         seeds=4,
         tokens=1000,
         variants="standard,delta",
@@ -63,6 +65,7 @@ def test_what_is_asked_for(workshop):
     own = study.variants[1].recipe
     assert own.run.steps == 4  # of 8 x 32 tokens: the last one reaches the budget
     assert own.data.inputs == (str(workshop.text.resolve()),)
+    assert own.data.validation_inputs == (str(Path(__file__).resolve()),)
     rates = build_study(replace(asked, rates="1e-4,3e-4,1e-3")).rates
     assert rates == (1e-4, 3e-4, 1e-3)
 
@@ -90,6 +93,7 @@ def test_what_cannot_be_asked_for(changes, said):
 
 OWN = """
 from dataclasses import replace
+from pathlib import Path
 from dares.study.study import Study, Variant
 
 def warmups(base):

@@ -15,6 +15,7 @@ from dares.train.manifest import find_damage
 from dares.train.metrics import FILE, read_metrics
 from dares.train.parallel import joined
 from dares.train.report import TerminalReporter
+from tests.data.texts import stories, write_jsonl
 from tests.train.runs import assert_same_weights, figures, validation_loss, weights
 
 FIGURES = (
@@ -49,6 +50,18 @@ def test_the_model_loads_and_has_the_validation_loss(workshop, undisturbed):
     assert rows.lengths[-1] < rows.row_tokens  # a padded row, weighed by its tokens
     expected = figures(undisturbed, "validation_loss")[-1][1]
     assert validation_loss(model, rows) == pytest.approx(expected, abs=1e-5)
+
+
+def test_validation_text_of_its_own(workshop):
+    other = write_jsonl(workshop.folder / "other.jsonl", stories(9, seed=5))
+    changes = [f"data.validation_inputs={other}", "run.steps=2"]
+    workshop.train("own-validation", *changes)
+    data = prepare_data(workshop.recipe(*changes), workshop.cache)
+    assert (data.train.documents, data.validation.documents) == (30, 9)
+    run = workshop.folder / "own-validation"
+    model = AutoModelForCausalLM.from_pretrained(run / "model")
+    expected = figures(run, "validation_loss")[-1][1]
+    assert validation_loss(model, data.validation) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,10 @@ def prepare(
     vocabulary: Annotated[int, typer.Option(help="Size of a trained tokenizer.")] = 4096,
     row_tokens: Annotated[int, typer.Option(help="Tokens a row.")] = 2048,
     validation: Annotated[float, typer.Option(help="Share of documents held out.")] = 0.02,
+    validation_inputs: Annotated[
+        list[str] | None,
+        typer.Option(help="Text to validate on instead of that share; may be repeated."),
+    ] = None,
     text_field: Annotated[str, typer.Option(help="Where .jsonl and tables keep text.")] = "text",
     limit: Annotated[int | None, typer.Option(help="Only the first so many documents.")] = None,
     config: Annotated[str | None, typer.Option(help="Of a Hugging Face dataset.")] = None,
@@ -71,6 +75,7 @@ def prepare(
             vocabulary=vocabulary,
             row_tokens=row_tokens,
             validation=validation,
+            validation_inputs=validation_inputs or (),
             cache=cache,
             limit=limit,
             text_field=text_field,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +23,41 @@ def pack(
     *,
     row_tokens: int,
     validation: float,
+    held_out: Iterable[str] | None = None,
 ) -> dict[str, Any]:
     """Write every document, its tokens and an EOS, to the split it falls to.
 
+    held_out: documents for validation. Then all others are for training, whatever the share is.
     Rows are cut from the joined documents: no token is left out and none comes twice. The last row
     of a split is padded; how many of its tokens are true follows from the count in the index.
     """
     dtype = token_dtype(tokenizer.vocabulary)
-    train, held_out = (
+    train, validated = (
         RowWriter(folder, name, row_tokens, dtype, padding=tokenizer.eos_id)
         for name in ("train", "validation")
     )
+    share = validation if held_out is None else 0.0
     lowest, highest = 1.0, 0.0
+    batches = chain(
+        ((batch, False) for batch in _batches(texts)),
+        ((batch, True) for batch in _batches(held_out or ())),
+    )
     try:
-        for batch in _batches(texts):
+        for batch, named in batches:
             for text, ids in zip(batch, tokenizer.encode(batch), strict=True):
                 at = place(text)
                 lowest, highest = min(lowest, at), max(highest, at)
-                (held_out if at < validation else train).add(ids, tokenizer.eos_id)
+                (validated if named or at < share else train).add(ids, tokenizer.eos_id)
             train.flush()
-            held_out.flush()
-        splits = {"train": train.finish(), "validation": held_out.finish()}
+            validated.flush()
+        splits = {"train": train.finish(), "validation": validated.finish()}
     finally:
         train.close()
-        held_out.close()
-    _check_both(train.documents, held_out.documents, validation, lowest, highest)
+        validated.close()
+    if held_out is None:
+        _check_both(train.documents, validated.documents, validation, lowest, highest)
+    else:
+        _check_named(train.documents, validated.documents)
     return {"dtype": dtype.str, "row_tokens": row_tokens, "splits": splits}
 
 
@@ -61,6 +72,12 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+def _check_named(train: int, held_out: int) -> None:
+    for documents, name in ((train, "inputs"), (held_out, "validation inputs")):
+        if not documents:
+            raise ValueError(f"the {name} hold no text: give some that do")
 
 
 def _check_both(

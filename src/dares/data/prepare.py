@@ -34,6 +34,7 @@ def prepare(
     vocabulary: int = 4096,
     row_tokens: int = 2048,
     validation: float = 0.02,
+    validation_inputs: str | Path | Sequence[str | Path] = (),
     cache: str | Path | None = None,
     limit: int | None = None,
     text_field: str = "text",
@@ -48,6 +49,7 @@ def prepare(
     inputs: files, folders, Hugging Face datasets (`owner/name`); none: Python's standard library.
     tokenizer: a folder, a tokenizer.json or a name; none: a BPE of `vocabulary` ids is trained.
     validation: the share of documents held out, chosen by a hash of their text.
+    validation_inputs: what is held out instead of a share; inputs are then all for training.
     limit: the first so many documents. config, split, revision: of Hugging Face datasets.
     eos: the token that ends a document, where the tokenizer does not say.
     """
@@ -57,18 +59,33 @@ def prepare(
             f"eos {eos!r} is for a tokenizer that you name; the trained one has {EOS!r} already"
         )
     tell: Progress = progress or _silent
-    corpus = find_corpus(
-        [inputs] if isinstance(inputs, str | Path) else inputs,
-        text_field=text_field,
-        limit=limit,
-        config=config,
-        split=split,
-        revision=revision,
-    )
+
+    def find(names: str | Path | Sequence[str | Path]) -> Corpus:
+        return find_corpus(
+            [names] if isinstance(names, str | Path) else names,
+            text_field=text_field,
+            limit=limit,
+            config=config,
+            split=split,
+            revision=revision,
+        )
+
+    corpus = find(inputs)
+    held_out = find(validation_inputs) if validation_inputs else None
+    if held_out is not None:
+        _check_apart(corpus, held_out)
     loaded = None if tokenizer is None else load_tokenizer(tokenizer, eos)
     described = loaded.fingerprint if loaded else f"trained {vocabulary} {SAMPLE_BYTES}"
-    parts = corpus.fingerprint(lambda done, total: tell("hashing", done, total))
-    parts += [f"format {FORMAT}", f"row {row_tokens}", f"validation {validation!r}", described]
+
+    def hashing(done: int, total: int | None) -> None:
+        tell("hashing", done, total)
+
+    parts = corpus.fingerprint(hashing)
+    parts += [f"format {FORMAT}", f"row {row_tokens}"]
+    if held_out is None:
+        parts += [f"validation {validation!r}", described]
+    else:
+        parts += [described, "validation:", *held_out.fingerprint(hashing)]
     key = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
     folder = cache_folder(cache) / "data" / key
@@ -76,18 +93,27 @@ def prepare(
         return PackedData.open(folder, reused=True)
     with whole_folder(folder) as temporary:
         start = time.perf_counter()
-        encoder = loaded or _trained(corpus, vocabulary, validation, tell)
-        tally = Tally()
-        texts = _watched(corpus, tally, "packing", tell)
-        index = pack(texts, encoder, temporary, row_tokens=row_tokens, validation=validation)
-        corpus.check_unchanged()
+        share = validation if held_out is None else 0.0
+        encoder = loaded or _trained(corpus, vocabulary, share, tell)
+        corpora = [(each, Tally()) for each in (corpus, held_out) if each is not None]
+        texts, *others = (_watched(each, tally, "packing", tell) for each, tally in corpora)
+        index = pack(
+            texts,
+            encoder,
+            temporary,
+            row_tokens=row_tokens,
+            validation=validation,
+            held_out=others[0] if others else None,
+        )
+        for each, _ in corpora:
+            each.check_unchanged()
         encoder.save(temporary / "tokenizer")
         index |= {
             "format": FORMAT,
             "key": key,
             "vocabulary": encoder.vocabulary,
             "eos_id": encoder.eos_id,
-            "text": _text_index(corpus, tally),
+            "text": _text_index(corpora),
             "seconds": time.perf_counter() - start,
         }
         (temporary / INDEX).write_text(json.dumps(index, indent=1) + "\n")
@@ -100,6 +126,17 @@ def _check(vocabulary: int, row_tokens: int, validation: float) -> None:
         raise ValueError(f"row_tokens must be at least 2 (one to predict), got {row_tokens}")
     if not 0 < validation < 1:
         raise ValueError(f"validation must be a share between 0 and 1, got {validation}")
+
+
+def _check_apart(corpus: Corpus, held_out: Corpus) -> None:
+    """An error if what is validated on is trained on."""
+    trained_on = {source.identity for source in corpus.sources}
+    for source in held_out.sources:
+        if source.identity in trained_on:
+            raise ValueError(
+                f"{source.identity} is among the inputs and the validation inputs: name it in one "
+                "of them"
+            )
 
 
 def _trained(
@@ -117,13 +154,13 @@ def _watched(corpus: Corpus, tally: Tally, stage: str, tell: Progress) -> Iterat
         yield text
 
 
-def _text_index(corpus: Corpus, tally: Tally) -> dict[str, Any]:
+def _text_index(corpora: Sequence[tuple[Corpus, Tally]]) -> dict[str, Any]:
     return {
-        "documents": tally.documents,
-        "bytes": tally.text_bytes,
-        "empty": tally.empty,
-        "replaced": tally.replaced,
-        "skipped_files": corpus.skipped_files,
+        "documents": sum(tally.documents for _, tally in corpora),
+        "bytes": sum(tally.text_bytes for _, tally in corpora),
+        "empty": sum(tally.empty for _, tally in corpora),
+        "replaced": sum(tally.replaced for _, tally in corpora),
+        "skipped_files": sum(corpus.skipped_files for corpus, _ in corpora),
     }
 
 

@@ -141,10 +141,12 @@ class Study:
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:
     """Text and tokenizer by their whole paths: workers may start in other folders."""
-    inputs = tuple(_absolute(name) for name in recipe.data.inputs)
-    tokenizer = recipe.data.tokenizer
+    settings = recipe.data
     data = replace(
-        recipe.data, inputs=inputs, tokenizer=None if tokenizer is None else _absolute(tokenizer)
+        settings,
+        inputs=tuple(map(_absolute, settings.inputs)),
+        validation_inputs=tuple(map(_absolute, settings.validation_inputs)),
+        tokenizer=None if settings.tokenizer is None else _absolute(settings.tokenizer),
     )
     return replace(recipe, data=data)
 

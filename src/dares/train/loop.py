@@ -287,6 +287,7 @@ def prepare_data(
         vocabulary=settings.vocabulary,
         row_tokens=settings.row_tokens,
         validation=settings.validation,
+        validation_inputs=settings.validation_inputs,
         text_field=settings.text_field,
         limit=settings.limit,
         cache=cache,

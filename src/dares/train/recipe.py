@@ -55,6 +55,7 @@ class DataSettings(Settings):
     tokenizer   a name or path; none: a byte-level BPE of `vocabulary` tokens, trained on the data
     row_tokens  tokens a row
     validation  share of the documents that are never trained on
+    validation_inputs  text to validate on instead of that share
     limit       documents of a streamed dataset; none: all of them
     """
 
@@ -65,6 +66,7 @@ class DataSettings(Settings):
     vocabulary: int = 4096
     row_tokens: int
     validation: float = 0.02
+    validation_inputs: tuple[str, ...] = ()
     text_field: str = "text"
     limit: int | None = None
 
