@@ -6,8 +6,8 @@ from dataclasses import replace
 from dares.study import claims
 from dares.study.ask import Request, build_study
 from dares.study.measure import PROBED_ROWS
-from dares.study.plan import TUNING_SHARE
 from dares.study.studies import STUDIES
+from dares.study.study import Study
 from tests.train.runs import ROOT
 
 TEXT = (ROOT / "docs" / "study.md").read_text()
@@ -24,7 +24,7 @@ def test_its_numbers_are_the_codes():
     assert f"heartbeat every {claims.BEAT:.0f} seconds" in flat
     assert f"stood still for {claims.STALE / 60:.0f} minutes" in flat
     assert f"on {PROBED_ROWS} validation rows" in flat
-    assert TUNING_SHARE == 4
+    assert Study.tuning_share == 0.25
     assert "a quarter of the steps" in flat
 
 

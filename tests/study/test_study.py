@@ -30,6 +30,8 @@ STANDARD = variant("standard")
         ((STANDARD,), {"seeds": (1, 1)}, r"seeds must differ .* got \(1, 1\)"),
         ((STANDARD,), {"seeds": (TUNING_SEED,)}, "between 0 and 999,999, got"),
         ((STANDARD,), {"rates": (1e-3, 2e-3)}, "at least three learning rates, .*got 0.001, 0.002"),
+        ((STANDARD,), {"tuning_share": 0.0}, "share of the steps above 0, at most 1, got 0"),
+        ((STANDARD,), {"tuning_share": 1.5}, "share of the steps above 0, at most 1, got 1.5"),
         ((STANDARD,), {"rates": (1e-3, 1e-3, 2e-3)}, "at least three learning rates, different"),
         ((STANDARD, variant("b", "run.steps=7")), {}, r"differ in run.steps \(60 and 7\)"),
         ((STANDARD, variant("b", "data.row_tokens=7")), {}, "'standard' and 'b' differ in data"),
@@ -42,6 +44,7 @@ def test_bad_studies(variants, options, said):
 
 def test_a_study_is_read_as_it_was_written(workshop):
     study = small_study(workshop, "delta", seeds=(3, 1), rates=(1e-3, 2e-3, 4e-3))
+    study = replace(study, tuning_share=0.5)
     assert Study.from_dict(study.to_dict()) == study
     assert study.tokens == 12 * 8 * 32
 
@@ -68,6 +71,8 @@ def test_what_is_asked_for(workshop, monkeypatch):
     assert own.data.validation_inputs == (str(Path(__file__).resolve()),)
     rates = build_study(replace(asked, rates="1e-4,3e-4,1e-3")).rates
     assert rates == (1e-4, 3e-4, 1e-3)
+    assert study.tuning_share == 0.25
+    assert build_study(replace(asked, tune_share=0.5)).tuning_share == 0.5
 
 
 @pytest.mark.parametrize(
@@ -79,6 +84,8 @@ def test_what_is_asked_for(workshop, monkeypatch):
         ({"tokens": 0}, "--tokens must be at least 1, got 0"),
         ({"tune": "wd"}, "unknown --tune 'wd'; choose from: lr"),
         ({"rates": "1e-3"}, "--rates is for --tune lr"),
+        ({"tune_share": 0.5}, "--tune-share is for --tune lr"),
+        ({"tune": "lr", "tune_share": 2.0}, "share of the steps above 0, at most 1, got 2"),
         ({"tune": "lr", "rates": "1e-3,x"}, "--rates must be numbers .* got '1e-3,x'"),
         ({"tune": "lr", "rates": "1e-3,2e-3"}, "at least three learning rates"),
         ({"recipe": "tinny"}, "unknown recipe 'tinny'; did you mean 'tiny'"),

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from dares.study.plan import TUNING_SHARE
 from dares.study.statistics import paired_difference, student_quantile
 from dares.study.summary import summarise
 from dares.study.table import markdown, short, tables
@@ -189,7 +188,8 @@ def test_rates_are_shown_and_edges_marked(workshop):
         pretend(plan, run, result(5.0 - run.rate))
     plan.fail(plan.tuning[2], "diverged")
     pretend(plan, plan.runs[0], result(5.0, lr=3e-3))
-    assert plan.recipe(plan.tuning[0]).run.steps == 12 // TUNING_SHARE
+    assert plan.recipe(plan.tuning[0]).run.steps == 12 // 4
     data = summarise(plan)
+    assert "loss after 3 steps at each rate" in tables(data)[-1].about
     assert tables(data)[-1].rows[0] == ["standard", "4.9990", "4.9970", "failed", "0.003"]
     assert not row(data, "standard")["rate_at_edge"]

@@ -75,6 +75,7 @@ def edited(section, **changes):
         (lambda: shape(width=64.0), "model.width must be a whole number, got 64.0"),
         (lambda: shape(width=True), "model.width must be a whole number, got True"),
         (lambda: shape(tied=1), "model.tied must be true or false, got 1"),
+        (lambda: shape(embedding_std=0.0), "model.embedding_std must be above zero, got 0.0"),
         (
             lambda: shape(kv_heads=3),
             "model.heads must be a multiple of model.kv_heads, got 4 and 3",
@@ -187,6 +188,25 @@ def test_other_families(family, changes):
     assert model.config.base_model_type == family
     assert (model.config.hidden_size, model.config.num_hidden_layers) == (64, 4)
     assert model(input_ids=torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, 4096)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [("qwen3", {}), ("qwen3", {"tied": False}), ("gpt2", {"kv_heads": 4, "mlp": 256})],
+)
+def test_the_embedding_is_as_large_as_asked(family, changes):
+    """And nothing else changes: not the head of an untied model either."""
+    models = []
+    for std in (None, 0.25):
+        torch.manual_seed(0)
+        made = shape(family=family, embedding_std=std, **changes)
+        models.append(build_model(dataclasses.replace(TINY, model=made)))
+    plain, scaled = (dict(model.named_parameters()) for model in models)
+    (name,) = (n for n, p in scaled.items() if p is models[1].get_input_embeddings().weight)
+    assert scaled[name].std().item() == pytest.approx(0.25, rel=0.01)
+    torch.testing.assert_close(scaled.pop(name), plain.pop(name) * 12.5)
+    for other, weight in scaled.items():
+        assert torch.equal(weight, plain[other]), other
 
 
 @pytest.mark.parametrize(

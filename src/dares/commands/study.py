@@ -76,6 +76,10 @@ def study_command(
         str | None,
         typer.Option(help="The rates that --tune lr tries; else the recipe's / 3, x 1, x 3."),
     ] = None,
+    tune_share: Annotated[
+        float | None,
+        typer.Option(help="Of a run's steps, for which a rate is tried; else a quarter."),
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Worker processes; on GPUs one GPU each.")] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
     reuse: Reuse = None,
@@ -103,6 +107,7 @@ def study_command(
             variants=variants,
             tune=tune,
             rates=rates,
+            tune_share=tune_share,
         )
     )
     each = threads(jobs)

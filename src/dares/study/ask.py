@@ -29,6 +29,7 @@ class Request:
     variants: str | None = None
     tune: str | None = None
     rates: str | None = None
+    tune_share: float | None = None
 
 
 def build_study(request: Request) -> Study:
@@ -42,7 +43,10 @@ def build_study(request: Request) -> Study:
             raise ValueError(f"--seeds must be at least 1, got {request.seeds}")
         study = replace(study, seeds=tuple(range(request.seeds)))
     rates = _rates(request, base)
-    return replace(study, rates=rates) if rates else study
+    if not rates:
+        return study
+    share = study.tuning_share if request.tune_share is None else request.tune_share
+    return replace(study, rates=rates, tuning_share=share)
 
 
 def _base(request: Request) -> Recipe:
@@ -60,8 +64,9 @@ def _base(request: Request) -> Recipe:
 
 def _rates(request: Request, base: Recipe) -> tuple[float, ...]:
     if request.tune is None:
-        if request.rates is not None:
-            raise ValueError("--rates is for --tune lr: add that, or leave --rates out")
+        for flag, given in (("--rates", request.rates), ("--tune-share", request.tune_share)):
+            if given is not None:
+                raise ValueError(f"{flag} is for --tune lr: add that, or leave {flag} out")
         return ()
     if request.tune != "lr":
         raise ValueError(unknown_name("--tune", request.tune, ["lr"]))

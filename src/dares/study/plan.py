@@ -22,7 +22,6 @@ from dares.train.folder import differences, read_recipe
 from dares.train.recipe import Recipe
 
 STUDY, RESULT, ERROR = "study.json", "result.json", "error.txt"
-TUNING_SHARE = 4  # a run that tries a rate has a quarter of the steps
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,8 @@ class Plan:
         assert rate is not None, "the run has to wait for its rate"
         steps, warmup = recipe.run.steps, recipe.optim.warmup
         if run.rate is not None:
-            steps, warmup = max(1, steps // TUNING_SHARE), warmup // TUNING_SHARE
+            share = self.study.tuning_share
+            steps, warmup = max(1, int(steps * share)), int(warmup * share)
         return replace(
             recipe,
             name=run.name.replace("/", "-"),
@@ -201,8 +201,11 @@ def _check_same(folder: Path, begun: Study, now: Study) -> None:
     changed = []
     if not set(begun.seeds) <= set(now.seeds):
         changed.append(f"seeds were {begun.seeds}, are {now.seeds}")
-    if begun.rates != now.rates:  # another rate might win, and runs were made with the winner
+    # another rate might win now, and runs were made with the winner
+    if begun.rates != now.rates:
         changed.append(f"rates were {begun.rates}, are {now.rates}")
+    if begun.tuning_share != now.tuning_share:
+        changed.append(f"--tune-share was {begun.tuning_share:g}, is {now.tuning_share:g}")
     names = [[(v.name, v.baseline) for v in study.variants] for study in (begun, now)]
     if names[0] != names[1]:
         changed.append("its variants were " + ", ".join(name for name, _ in names[0]))

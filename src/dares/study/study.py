@@ -31,13 +31,18 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """Every variant is trained once for each seed. rates: tried for each variant first, if any."""
+    """Every variant is trained once for each seed.
+
+    rates         tried for each variant first, if there are any
+    tuning_share  of a run's steps, which each rate is tried for
+    """
 
     name: str
     about: str
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = ()
+    tuning_share: float = 0.25
 
     def __post_init__(self) -> None:
         names = [variant.name for variant in self.variants]
@@ -80,6 +85,11 @@ class Study:
                 "tuning needs at least three learning rates, different and above zero, got "
                 f"{', '.join(names)}"
             )
+        if not 0 < self.tuning_share <= 1:
+            raise ValueError(
+                f"rates are tried for a share of the steps above 0, at most 1, got "
+                f"{self.tuning_share:g}"
+            )
 
     def _check_shared(self) -> None:
         first = self.variants[0]
@@ -117,6 +127,7 @@ class Study:
             "about": self.about,
             "seeds": list(self.seeds),
             "rates": list(self.rates),
+            "tuning_share": self.tuning_share,
             "variants": [
                 {"name": v.name, "baseline": v.baseline, "recipe": v.recipe.to_dict()}
                 for v in self.variants
@@ -136,6 +147,7 @@ class Study:
             variants=tuple(variants),
             seeds=tuple(data["seeds"]),
             rates=tuple(data["rates"]),
+            tuning_share=data.get("tuning_share", cls.tuning_share),
         )
 
 

@@ -51,6 +51,7 @@ def summarise(plan: Plan, command: str = "") -> dict[str, Any]:
         "shapes": list(dict.fromkeys(_shape(variant) for variant in plan.study.variants)),
         "seeds": list(plan.study.seeds),
         "rates": list(plan.study.rates),
+        "tuning_steps": plan.recipe(plan.tuning[0]).run.steps if plan.tuning else 0,
         "timed": bool(costs),
         "missing": [run.name for run in plan.runs if not plan.is_done(run)],
         "failed": {

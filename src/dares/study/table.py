@@ -35,7 +35,7 @@ def tables(data: Mapping[str, Any]) -> list[Table]:
     if any(row["sites"] for row in rows):
         found.append(_routing([row for row in rows if row["sites"]]))
     if data["rates"]:
-        found.append(_rates(data["rates"], rows))
+        found.append(_rates(data["rates"], data["tuning_steps"], rows))
     return found
 
 
@@ -151,7 +151,7 @@ def _routing(rows: Sequence[Row]) -> Table:
     )
 
 
-def _rates(rates: Sequence[float], rows: Sequence[Row]) -> Table:
+def _rates(rates: Sequence[float], steps: int, rows: Sequence[Row]) -> Table:
     names = [f"{rate:g}" for rate in rates]
     cells = []
     for row in rows:
@@ -161,8 +161,8 @@ def _rates(rates: Sequence[float], rows: Sequence[Row]) -> Table:
         cells.append([row["name"], *losses, f"{row['lr']:g}{edge}"])
     return Table(
         "Learning rates",
-        "Validation loss of a short run at each rate, with a seed of its own; the best was taken. "
-        "At the edge: a rate beyond those tried may be better still.",
+        f"Validation loss after {steps:,} steps at each rate, with a seed of its own; the best was "
+        "taken. At the edge: a rate beyond those tried may be better still.",
         ["variant", *names, "taken"],
         cells,
         [False] * len(cells),

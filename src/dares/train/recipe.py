@@ -18,7 +18,12 @@ PRECISIONS = ("fp32", "bf16")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape(Settings):
-    """A decoder of a Hugging Face family; `mlp` is the width inside the MLP."""
+    """A decoder of a Hugging Face family.
+
+    mlp            the width inside the MLP
+    embedding_std  of the embedding as a run begins; none: the family's own, as a rule 0.02. What
+                   sublayers add is far larger, and a deep thin model needs long to see its input
+    """
 
     section: ClassVar[str] = "model"
 
@@ -31,8 +36,10 @@ class ModelShape(Settings):
     mlp: int
     vocabulary: int
     tied: bool = True
+    embedding_std: float | None = None
 
     def check(self) -> None:
+        self.above_zero("embedding_std")
         one_of("model.family", self.family, FAMILY_MODULES)
         sizes = ("width", "layers", "heads", "kv_heads", "head_dim", "mlp", "vocabulary")
         self.at_least(1, *sizes)
@@ -278,4 +285,9 @@ def build_model(recipe: Recipe) -> Any:
         return build_start(recipe, recipe.start)
     from dares.models import from_config
 
-    return from_config(build_config(recipe), recipe.depth, backend=recipe.run.backend)
+    model: Any = from_config(build_config(recipe), recipe.depth, backend=recipe.run.backend)
+    wanted = recipe.model.embedding_std
+    if wanted is not None:
+        # scaled, not drawn again: all other weights stay as they would have been
+        model.get_input_embeddings().weight.data.mul_(wanted / model.config.initializer_range)
+    return model
