@@ -79,7 +79,6 @@ def test_flags_become_settings(tuning, monkeypatch, capsys):
         (["--steps", "0"], "run.steps must be at least 1, got 0"),
         (["--lr", "0"], "optim.lr must be above zero, got 0.0"),
         (["--set", "model.width=8"], "unknown setting 'model.width'"),
-        (["--set", "model.embedding_std=0.1"], "model.embedding_std=0.1 is for random weights"),
         (["--set", "data.row_tokens=65"], "data.row_tokens=65 is more than the 64 positions of"),
         (
             ["--set", "data.tokenizer=none", "--set", "data.vocabulary=300"],

@@ -121,11 +121,6 @@ def check_start(recipe: Recipe, start: StartSettings) -> None:
             f"{start.checkpoint} is routed already, by {own}: leave the scheme as it is, or start "
             "from the model that it was converted from"
         )
-    if recipe.model.embedding_std is not None:
-        raise ValueError(
-            f"model.embedding_std={recipe.model.embedding_std:g} is for random weights, and "
-            f"{start.checkpoint} has its own: leave it out"
-        )
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and recipe.data.row_tokens > positions:
         raise ValueError(
