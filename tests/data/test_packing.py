@@ -120,6 +120,8 @@ def test_validation_text_of_its_own(tmp_path):
     data = prepare(train, validation_inputs=held_out, **options)
     assert documents_of(data.train, data) == stories(60)
     assert documents_of(data.validation, data) == other
+    tokenizer = AutoTokenizer.from_pretrained(data.tokenizer)
+    assert len(tokenizer(other[0]).input_ids) == 120
     alone = prepare(train, validation=1e-12, validation_inputs=[held_out], **options)
     assert alone.key == data.key  # the share makes no difference
     third = write_jsonl(tmp_path / "third.jsonl", stories(20, seed=2))

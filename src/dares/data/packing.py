@@ -27,7 +27,7 @@ def pack(
 ) -> dict[str, Any]:
     """Write every document, its tokens and an EOS, to the split it falls to.
 
-    held_out: documents for validation. Then all others are for training, whatever the share is.
+    validation: the share of texts that is held out. held_out: documents for validation beside it.
     Rows are cut from the joined documents: no token is left out and none comes twice. The last row
     of a split is padded; how many of its tokens are true follows from the count in the index.
     """
@@ -36,7 +36,6 @@ def pack(
         RowWriter(folder, name, row_tokens, dtype, padding=tokenizer.eos_id)
         for name in ("train", "validation")
     )
-    share = validation if held_out is None else 0.0
     lowest, highest = 1.0, 0.0
     batches = chain(
         ((batch, False) for batch in _batches(texts)),
@@ -47,7 +46,7 @@ def pack(
             for text, ids in zip(batch, tokenizer.encode(batch), strict=True):
                 at = place(text)
                 lowest, highest = min(lowest, at), max(highest, at)
-                (validated if named or at < share else train).add(ids, tokenizer.eos_id)
+                (validated if named or at < validation else train).add(ids, tokenizer.eos_id)
             train.flush()
             validated.flush()
         splits = {"train": train.finish(), "validation": validated.finish()}

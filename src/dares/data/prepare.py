@@ -102,7 +102,7 @@ def prepare(
             encoder,
             temporary,
             row_tokens=row_tokens,
-            validation=validation,
+            validation=share,
             held_out=others[0] if others else None,
         )
         for each, _ in corpora:
