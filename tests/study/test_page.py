@@ -24,8 +24,8 @@ def test_its_numbers_are_the_codes():
     assert f"heartbeat every {claims.BEAT:.0f} seconds" in flat
     assert f"stood still for {claims.STALE / 60:.0f} minutes" in flat
     assert f"on {PROBED_ROWS} validation rows" in flat
-    assert Study.tuning_share == 0.25
-    assert "a quarter of the steps" in flat
+    assert Study.tuning_share == 0.5
+    assert "half of the steps" in flat
 
 
 def test_its_example_is_a_study(tmp_path):

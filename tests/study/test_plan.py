@@ -28,12 +28,12 @@ def test_runs_in_order(workshop):
 
 def test_recipes_of_runs(workshop):
     plan = begin(workshop, "recipes", "delta", seeds=(0, 5), rates=RATES)
-    half = Plan(plan.folder, replace(plan.study, tuning_share=0.5))
-    assert half.recipe(half.tuning[0]).run.steps == 6
+    quarter = Plan(plan.folder, replace(plan.study, tuning_share=0.25))
+    assert quarter.recipe(quarter.tuning[0]).run.steps == 3
     short = plan.recipe(plan.tuning[0])
     whole = plan.study.variants[0].recipe
-    assert (short.run.steps, short.run.seed, short.optim.lr) == (3, TUNING_SEED, 1e-3)
-    assert short.optim.warmup == whole.optim.warmup // 4
+    assert (short.run.steps, short.run.seed, short.optim.lr) == (6, TUNING_SEED, 1e-3)
+    assert short.optim.warmup == whole.optim.warmup // 2
     for run in plan.tuning[:3]:
         pretend(plan, run, result({1e-3: 5.0, 3e-3: 4.5, 1e-2: 4.9}[run.rate]))
     assert plan.is_ready(plan.runs[0])
@@ -81,7 +81,7 @@ def test_a_folder_belongs_to_its_study(workshop):
             small_study(workshop, "delta", seeds=(0, 2)),
             r"other settings \(seeds were \(0, 1\), are \(0, 2\)\)",
         ),
-        (replace(same, tuning_share=0.5), r"\(--tune-share was 0.25, is 0.5\)"),
+        (replace(same, tuning_share=0.25), r"\(--tune-share was 0.5, is 0.25\)"),
         (small_study(workshop, seeds=(0, 1)), "its variants were standard, delta"),
         (
             small_study(workshop, "delta", seeds=(0, 1), changes=["optim.lr=0.5"]),

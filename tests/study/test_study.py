@@ -44,7 +44,7 @@ def test_bad_studies(variants, options, said):
 
 def test_a_study_is_read_as_it_was_written(workshop):
     study = small_study(workshop, "delta", seeds=(3, 1), rates=(1e-3, 2e-3, 4e-3))
-    study = replace(study, tuning_share=0.5)
+    study = replace(study, tuning_share=0.25)
     assert Study.from_dict(study.to_dict()) == study
     assert study.tokens == 12 * 8 * 32
 
@@ -71,8 +71,8 @@ def test_what_is_asked_for(workshop, monkeypatch):
     assert own.data.validation_inputs == (str(Path(__file__).resolve()),)
     rates = build_study(replace(asked, rates="1e-4,3e-4,1e-3")).rates
     assert rates == (1e-4, 3e-4, 1e-3)
-    assert study.tuning_share == 0.25
-    assert build_study(replace(asked, tune_share=0.5)).tuning_share == 0.5
+    assert study.tuning_share == 0.5
+    assert build_study(replace(asked, tune_share=0.25)).tuning_share == 0.25
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ class Study:
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...] = (0, 1, 2)
     rates: tuple[float, ...] = ()
-    tuning_share: float = 0.25
+    tuning_share: float = 0.5
 
     def __post_init__(self) -> None:
         names = [variant.name for variant in self.variants]
@@ -147,7 +147,7 @@ class Study:
             variants=tuple(variants),
             seeds=tuple(data["seeds"]),
             rates=tuple(data["rates"]),
-            tuning_share=data.get("tuning_share", cls.tuning_share),
+            tuning_share=data["tuning_share"],
         )
 
 
