@@ -48,9 +48,22 @@ def test_sentences_name_a_winner_only_where_there_is_one(written):
     assert told["delta"].startswith(
         "delta: better than standard by 0.1025 nats (95 % interval -0.1"
     )
+    assert "p < 0.001, with Holm's correction 0.001)" in told["delta"]  # never a p of zero
     assert told["dense"].startswith("dense: worse than standard by")
     assert "no difference to standard is shown" in told["attnres"]
     assert "better" not in told["attnres"]
+
+
+def test_a_variant_looks_the_same_in_every_figure(written):
+    _, data = written
+    figures = {picture.name: picture.figure for picture in pictures(data)}
+
+    def colours(name):
+        return {line.get_label(): line.get_color() for line in figures[name].axes[0].lines}
+
+    routed = colours("sharpness")
+    assert routed.keys() == {"delta", "attnres"}
+    assert routed.items() <= colours("curves").items()
 
 
 def test_one_seed_is_drawn_without_bands(workshop):

@@ -188,8 +188,8 @@ def test_rates_are_shown_and_edges_marked(workshop):
         pretend(plan, run, result(5.0 - run.rate))
     plan.fail(plan.tuning[2], "diverged")
     pretend(plan, plan.runs[0], result(5.0, lr=3e-3))
-    assert plan.recipe(plan.tuning[0]).run.steps == 12 // 4
+    assert plan.recipe(plan.tuning[0]).run.steps == 12 // 2
     data = summarise(plan)
-    assert "loss after 3 steps at each rate" in tables(data)[-1].about
+    assert "loss after 6 steps at each rate" in tables(data)[-1].about
     assert tables(data)[-1].rows[0] == ["standard", "4.9990", "4.9970", "failed", "0.003"]
     assert not row(data, "standard")["rate_at_edge"]

@@ -46,8 +46,9 @@ def pictures(data: Mapping[str, Any]) -> list[Picture]:
         found.append(Picture("differences", "Differences", CAPTIONS["differences"], figure))
     routed = {row["name"]: row["sites"] for row in rows if row["sites"]}
     if routed:
-        caption = CAPTIONS["sharpness"]
-        found.append(Picture("sharpness", "Sharpness by depth", caption, sharpness.draw(routed)))
+        places = [place for place, row in enumerate(rows) if row["sites"]]
+        figure = sharpness.draw(routed, places)
+        found.append(Picture("sharpness", "Sharpness by depth", CAPTIONS["sharpness"], figure))
     return found
 
 

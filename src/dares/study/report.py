@@ -13,7 +13,7 @@ from dares.report.write import save_picture
 from dares.study.figures import pictures
 from dares.study.plan import Plan
 from dares.study.summary import summarise
-from dares.study.table import markdown, setting, tables
+from dares.study.table import markdown, p_text, setting, tables
 
 DATA, TABLE, PAGE, FIGURES = "table.json", "table.md", "study.html", "figures"
 
@@ -63,8 +63,8 @@ def sentences(data: Mapping[str, Any]) -> list[str]:
         else:
             found.append(
                 f"{name}: {difference['verdict']} than {base} by {abs(mean):.4f} nats (95 % "
-                f"interval {low:+.4f} to {high:+.4f}; p {difference['t_p']:.3f}, with Holm's "
-                f"correction {difference['holm_t_p']:.3f})."
+                f"interval {low:+.4f} to {high:+.4f}; p {p_text(difference['t_p'])}, with Holm's "
+                f"correction {p_text(difference['holm_t_p'])})."
             )
     return found
 

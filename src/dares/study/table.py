@@ -193,7 +193,12 @@ def with_interval(found: Mapping[str, Any], digits: int, *, sign: bool = False) 
 def _p(found: Mapping[str, Any] | None, key: str) -> str:
     if found is None or found[key] is None:
         return ""
-    return f"{found[key]:.3f}" if found[key] >= 0.0005 else "< 0.001"
+    return p_text(found[key])
+
+
+def p_text(p: float) -> str:
+    """Three digits, and no p of zero."""
+    return f"{p:.3f}" if p >= 0.0005 else "< 0.001"
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -27,8 +27,11 @@ PANELS = (
 )
 
 
-def draw(models: Mapping[str, Sites]) -> Figure:
-    """Largest weight and normalised entropy over depth; 1/n and 1 are what uniform weights give."""
+def draw(models: Mapping[str, Sites], places: Sequence[int] | None = None) -> Figure:
+    """Largest weight and normalised entropy over depth; 1/n and 1 are what uniform weights give.
+
+    places: of the models in a longer list, so that they look as they do elsewhere.
+    """
     figure, axes = new_figure(4.6, 2, sharex=True)
     single = len(models) == 1
     for (key, label), panel in zip(PANELS, axes[:, 0], strict=True):
@@ -36,7 +39,7 @@ def draw(models: Mapping[str, Sites]) -> Figure:
             (sites,) = models.values()
             _draw_kinds(panel, sites, key)
         else:
-            _draw_models(panel, models, key)
+            _draw_models(panel, models, places or range(len(models)), key)
         panel.set_ylabel(label)
         panel.set_ylim(0, 1.05)
     whole_numbers(axes[1, 0], "depth (layers)")
@@ -61,8 +64,8 @@ def _draw_kinds(panel: Any, sites: Sites, key: str) -> None:
     panel.plot(depths, uniform, color=QUIET, linestyle=":", linewidth=1.4, label="uniform")
 
 
-def _draw_models(panel: Any, models: Mapping[str, Sites], key: str) -> None:
-    for place, (name, sites) in enumerate(models.items()):
+def _draw_models(panel: Any, models: Mapping[str, Sites], places: Sequence[int], key: str) -> None:
+    for place, (name, sites) in zip(places, models.items(), strict=True):
         panel.plot(
             [site["depth"] for site in sites],
             [site[key] for site in sites],
