@@ -60,7 +60,7 @@ def test_readme_table_is_true():
         told = describe(name)
         assert cells[2] == f"{told.parameters:,}"
         assert cells[3] == str(told.vectors)
-        assert cells[4] == ("yes" if told.converts_exactly else "no")
+        assert cells[4] == told.converts
 
 
 def test_readme_tree_is_true():

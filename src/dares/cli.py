@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -73,21 +74,21 @@ def schemes() -> None:
     """List the residual schemes that a model can use."""
     from dares.catalog import LAYERS, WIDTH, describe
 
-    table = Table(pad_edge=False)
-    for heading in ("scheme", "what a sublayer reads", "parameters", "vectors", "exact", "paper"):
-        table.add_column(
-            heading, justify="right" if heading in ("parameters", "vectors") else "left"
-        )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("scheme, and what a sublayer reads")
+    for heading in ("parameters", "vectors"):
+        table.add_column(heading, justify="right")
+    table.add_column("converts", no_wrap=True)
+    table.add_column("paper", no_wrap=True)
     for name in PRESETS:
         row = describe(name)
-        exact = "yes" if row.converts_exactly else "no"
-        cells = (row.reads, f"{row.parameters:,}", str(row.vectors), exact, row.paper)
-        table.add_row(f"[bold]{name}[/bold]", *cells)
+        told = f"[bold]{name}[/bold]: {row.reads}"
+        table.add_row(told, f"{row.parameters:,}", str(row.vectors), row.converts, row.paper)
     console.print(table)
     console.print(
         f"parameters: added to {LAYERS} layers of width {WIDTH}. vectors: of that width, which a "
-        "token's pass carries beside the stream. exact: converting a pretrained model changes none "
-        "of its logits (merge='gate' with final='stream' makes it so for any routed scheme)."
+        "token's pass carries beside the stream. converts exactly: a pretrained model keeps its "
+        "logits (merge='gate' with final='stream' makes it so for any routed scheme)."
     )
 
 

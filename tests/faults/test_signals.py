@@ -9,8 +9,8 @@ from tests.faults.children import Child, command
 from tests.train.runs import assert_same_run, read_metrics
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_command(workshop, undisturbed, number):
+@pytest.mark.parametrize(("number", "named"), [(signal.SIGTERM, []), (signal.SIGINT, ["tiny"])])
+def test_a_signal_to_the_command(workshop, undisturbed, number, named):
     name = f"told-{number.name}"
     run = workshop.folder / name
     arguments = workshop.arguments(name)
@@ -25,8 +25,8 @@ def test_a_signal_to_the_command(workshop, undisturbed, number):
     assert output.splitlines()[-1] == said
     assert (run / "checkpoints" / f"step-{step:08d}").exists()
 
-    # the folder knows its recipe
-    again = ["train", "--resume", "--out", str(run), "--cache", str(workshop.cache)]
+    # the folder knows its recipe, and the settings that it was begun with
+    again = ["train", *named, "--resume", "--out", str(run), "--cache", str(workshop.cache)]
     code, output = Child(workshop.folder, command, again).end()
     assert code == 0, output
     lines = output.splitlines()

@@ -55,6 +55,14 @@ def test_a_folder_that_holds_a_run(workshop, undisturbed, capsys, monkeypatch):
     )
 
 
+def test_a_run_of_another_recipe(undisturbed, capsys, monkeypatch):
+    line = refused(capsys, monkeypatch, "train", "mini", "--resume", "--out", str(undisturbed))
+    assert line == (
+        f"error: the run in {undisturbed} is one of 'tiny', not of 'mini': "
+        "name that one, or another folder"
+    )
+
+
 def test_a_tracker_that_is_not_installed(workshop, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     arguments = workshop.arguments("tracked", flags=["--track", "wandb"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dares.commands.recipes import Set
 from dares.commands.running import Cache, Parallel, Reshard, Resume, Track, run_recipe
+
+if TYPE_CHECKING:
+    from dares.train.recipe import Recipe
 
 
 def train_command(
@@ -30,9 +33,7 @@ def train_command(
     cache: Cache = None,
 ) -> None:
     """Train a recipe from scratch; the folder ends with the model, its curves and its metrics."""
-    from dares.train.folder import read_recipe
     from dares.train.overrides import apply_overrides
-    from dares.train.recipes import recipe
 
     if name is None and not (resume and out is not None):
         raise ValueError("name a recipe (`dares recipes` lists them), or --resume with --out RUN")
@@ -40,9 +41,8 @@ def train_command(
     if inputs:
         changed.append(f"data.inputs={','.join(inputs)}")
     folder = out or Path("runs") / str(name)
-    base = read_recipe(folder) if name is None else recipe(name)
     run_recipe(
-        apply_overrides(base, changed),
+        apply_overrides(_base(name, folder, resume), changed),
         folder,
         resume=resume,
         parallel=parallel,
@@ -50,3 +50,22 @@ def train_command(
         track=track,
         cache=cache,
     )
+
+
+def _base(name: str | None, folder: Path, resume: bool) -> Recipe:
+    """The named recipe; where a run of it goes on, the one that the run was begun with."""
+    from dares.train.folder import RECIPE, read_recipe
+    from dares.train.recipes import recipe
+
+    if name is None:
+        return read_recipe(folder)
+    named = recipe(name)
+    if not resume or not (folder / RECIPE).exists():
+        return named
+    begun = read_recipe(folder)
+    if begun.name != named.name:
+        raise ValueError(
+            f"the run in {folder} is one of {begun.name!r}, not of {named.name!r}: "
+            "name that one, or another folder"
+        )
+    return begun
