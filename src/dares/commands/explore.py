@@ -14,7 +14,7 @@ def explore_command(
     ],
     port: Annotated[int, typer.Option(help="Where to serve on 127.0.0.1; 0 takes a free one.")] = 0,
     tokens: Annotated[
-        int | None, typer.Option(help="Of a text at most; else 256.", show_default=False)
+        int | None, typer.Option(help="Longest text, in tokens; else 256.", show_default=False)
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:

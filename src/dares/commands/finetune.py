@@ -26,14 +26,18 @@ def finetune_command(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Text to train on, as in `dares prepare`. May be repeated."),
+        typer.Option(
+            help="Text to train on, as in `dares prepare`; may be repeated. Needed but with --resume."
+        ),
     ] = None,
     scheme: Annotated[
         str | None, typer.Option(help="Convert a plain model to this preset on the way.")
     ] = None,
     freeze: Annotated[
         str | None,
-        typer.Option(help="base: routers alone learn; routers: all but them; else none."),
+        typer.Option(
+            help="base: routers alone learn; routers: all but them; if not said, all learn."
+        ),
     ] = None,
     lora: Annotated[
         str | None,

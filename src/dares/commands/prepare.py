@@ -54,9 +54,13 @@ def prepare(
     ] = None,
     text_field: Annotated[str, typer.Option(help="Where .jsonl and tables keep text.")] = "text",
     limit: Annotated[int | None, typer.Option(help="Only the first so many documents.")] = None,
-    config: Annotated[str | None, typer.Option(help="Of a Hugging Face dataset.")] = None,
-    split: Annotated[str, typer.Option(help="Of a Hugging Face dataset.")] = "train",
-    revision: Annotated[str | None, typer.Option(help="Of a Hugging Face dataset.")] = None,
+    config: Annotated[
+        str | None, typer.Option(help="Configuration of a Hugging Face dataset.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Split of a Hugging Face dataset.")] = "train",
+    revision: Annotated[
+        str | None, typer.Option(help="Revision of a Hugging Face dataset.")
+    ] = None,
     eos: Annotated[str | None, typer.Option(help="The token that ends a document.")] = None,
     cache: Annotated[
         Path | None, typer.Option(help="Where to keep it: else $DARES_CACHE or ~/.cache/dares.")

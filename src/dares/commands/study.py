@@ -78,7 +78,7 @@ def study_command(
     ] = None,
     tune_share: Annotated[
         float | None,
-        typer.Option(help="Of a run's steps, for which a rate is tried; else a half."),
+        typer.Option(help="Share of a run's steps for which a rate is tried; else 0.5."),
     ] = None,
     jobs: Annotated[int, typer.Option(help="Worker processes; on GPUs one GPU each.")] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
