@@ -67,8 +67,9 @@ def test_readme_tree_is_true():
     text = (ROOT / "README.md").read_text()
     tree = text.split("src/dares/\n")[1].split("```")[0]
     files = re.findall(r"[\w-]+\.(?:py|md)\b", tree)
-    known = {p.name for p in (ROOT / "src").rglob("*.py")} | {
-        p.name for p in (ROOT / "docs").iterdir()
+    known = {
+        *(path.name for path in (ROOT / "src").rglob("*.py")),
+        *(path.name for folder in ("docs", "examples") for path in (ROOT / folder).iterdir()),
     }
     assert set(files) <= known
 

@@ -27,7 +27,7 @@ def finetune_command(
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Text to train on, as in `dares prepare`; may be repeated. Needed but with --resume."
+            help="Text to train on, as in `dares prepare`; may be repeated. --resume needs none."
         ),
     ] = None,
     scheme: Annotated[
