@@ -40,6 +40,14 @@ def test_the_table_and_the_news(workshop):
     assert Board(plan).news() == []  # what was done before is no news
 
 
+def test_a_run_is_shown_whose_rates_all_failed(workshop):
+    plan = begin(workshop, "board-failed", rates=(1e-3, 3e-3, 1e-2))
+    for run in plan.tuning:
+        plan.fail(run, "no")
+    with Observer().take(plan.place(plan.runs[0])):  # a moment before it fails too
+        assert shown(Board(plan))["standard"] == ["3/3", "", "0/1", "seed-0 0/12", "", "3"]
+
+
 def test_rates_have_their_own_columns(workshop):
     plan = begin(workshop, "board-rates", rates=(1e-3, 3e-3, 1e-2))
     for run in plan.tuning[:2]:

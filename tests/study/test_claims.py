@@ -122,6 +122,26 @@ def test_who_overslept_ends_at_once(tmp_path):
     assert "0001 was taken over: this worker ends" in output
 
 
+def test_a_heartbeat_outlives_a_file_system_that_does_not_answer(tmp_path, monkeypatch):
+    listing, failures = os.listdir, []
+
+    def stale(path):
+        if str(path).startswith(str(tmp_path)) and len(failures) < 3:
+            failures.append(path)
+            raise OSError(116, "Stale file handle")
+        return listing(path)
+
+    with Observer().take(tmp_path, beat=0.01) as claim:
+        monkeypatch.setattr(claims.os, "listdir", stale)
+        while len(failures) < 3:
+            time.sleep(0.01)
+        os.utime(claim.path, ns=(0, 0))
+        end = time.monotonic() + 30
+        while claim.path.stat().st_mtime_ns == 0:
+            assert time.monotonic() < end, "the heart has stopped"
+            time.sleep(0.01)
+
+
 def test_a_claim_that_is_just_being_written_is_held(tmp_path):
     (tmp_path / CLAIMS).mkdir()
     (tmp_path / CLAIMS / "0001").write_text("")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -111,6 +112,53 @@ def test_a_failed_run_is_told_at_the_end(workshop, monkeypatch):
     output = runner.invoke(cli.app, ["study", "report", str(plan.folder)]).output
     assert "1 runs failed; --retry tries them again" in output
     assert "delta/seed-0: it broke" in output
+
+
+def test_without_step_times_there_is_still_a_table(workshop, monkeypatch):
+    def too_large(*_, **__):
+        raise RuntimeError("out of memory\nlong story")
+
+    plan = begin(workshop, "untimed")
+    pretend(plan, plan.runs[0], result(5.0))
+    monkeypatch.setattr("dares.study.timing.measure_costs", too_large)
+    output = runner.invoke(cli.app, ["study", "report", str(plan.folder), "--timing"]).output
+    assert "step times could not be measured (out of memory): the tables are without" in output
+    assert (plan.folder / "table.md").exists()
+
+
+def test_step_times_wait_until_all_is_done(workshop, capsys, monkeypatch):
+    plan = begin(workshop, "busy", "delta")
+    pretend(plan, plan.runs[0], result(5.0))
+    line = refused(capsys, monkeypatch, "study", "report", str(plan.folder), "--timing")
+    assert line == (
+        "error: 1 runs are not done, and they would disturb the timing: leave --timing out, or wait"
+    )
+
+
+def test_too_little_to_validate_on(workshop, tmp_path, capsys, monkeypatch):
+    short = tmp_path / "short.txt"
+    short.write_text("A few words.")
+    changes = [f"data.validation_inputs={short}"]
+    line = refused(capsys, monkeypatch, *arguments(workshop, "short", changes=changes))
+    assert line == (
+        "error: the text to validate on fills 1 row of 32 tokens, and a study needs 2: give more"
+    )
+
+
+def test_workers_are_stopped_when_nobody_watches_them(workshop, monkeypatch):
+    started, start = [], subprocess.Popen
+
+    def popen(_, **options):
+        started.append(start(["sleep", "60"], **options))
+        return started[-1]
+
+    def watch():
+        raise BrokenPipeError
+
+    monkeypatch.setattr(launch.subprocess, "Popen", popen)
+    with pytest.raises(BrokenPipeError):
+        launch.run_workers(begin(workshop, "pipe"), 2, cache=None, reuse=(), watch=watch)
+    assert [worker.wait(10) for worker in started] == [-signal.SIGTERM] * 2
 
 
 def test_workers_that_all_end_are_told_with_their_last_words(workshop, monkeypatch):

@@ -69,6 +69,25 @@ def test_failed_runs_are_tried_again_when_asked(workshop):
     assert plan.runs[0] in plan.open_runs()
 
 
+def test_rates_that_all_failed_are_tried_again(workshop):
+    plan = begin(workshop, "all-rates", rates=RATES)
+    for run in (*plan.tuning, *plan.runs):
+        plan.fail(run, "no network")
+    assert plan.retry() == [*plan.tuning, *plan.runs]
+    assert not plan.is_ready(plan.runs[0])
+
+
+def test_a_study_has_one_text(workshop):
+    study, folder = small_study(workshop, "delta"), workshop.folder / "one-text"
+    assert Plan.begin(folder, study, "a").text == "a"
+    assert Plan.read(folder).text == "a"
+    assert Plan.begin(folder, replace(study, seeds=(0, 1)), "a").study.seeds == (0, 1)
+    with pytest.raises(ValueError, match="one-text is not what it was begun with: put it back"):
+        Plan.begin(folder, replace(study, seeds=(0, 1, 2)), "b")
+    assert Plan.read(folder).study.seeds == (0, 1)
+    assert Plan.begin(folder, replace(study, seeds=(0, 1))).text == "a"
+
+
 def test_a_folder_belongs_to_its_study(workshop):
     plan = begin(workshop, "whose", "delta", seeds=(0, 1))
     same = small_study(workshop, "delta", seeds=(0, 1), changes=["run.log_every=3"])

@@ -7,7 +7,7 @@ import pytest
 from dares.study.statistics import paired_difference, student_quantile
 from dares.study.summary import summarise
 from dares.study.table import markdown, short, tables
-from dares.study.timing import TIMING
+from dares.study.timing import TIMING, timed_settings
 from tests.study.small import begin, pretend, result
 
 SITES = [
@@ -46,7 +46,8 @@ def made_up(workshop, folder, losses=LOSSES, timing=None, skip=(), **options):
         import json
 
         costs = {n: {"step_time": t, "activations": t / 2} for n, t in timing.items()}
-        (plan.folder / TIMING).write_text(json.dumps({"variants": costs}))
+        told = {"settings": timed_settings(plan), "variants": costs}
+        (plan.folder / TIMING).write_text(json.dumps(told))
     return plan
 
 

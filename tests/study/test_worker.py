@@ -7,7 +7,7 @@ import time
 import pytest
 
 from dares.study import worker
-from dares.study.plan import ERROR, RESULT
+from dares.study.plan import ERROR, RESULT, Plan
 from dares.train.loop import train
 from dares.train.metrics import FILE
 from dares.train.parallel import joined
@@ -119,6 +119,28 @@ def test_runs_of_another_study_are_reused_where_they_are_the_same(done, workshop
     assert [line.split(":")[0] for line in taken] == ["standard/seed-1", "delta/seed-1"]
     assert_same_run(plan.place(plan.runs[1]), alone.place(alone.runs[3]))
     assert plan.result(plan.runs[1]) == other.result(other.runs[3])
+
+
+def test_a_worker_with_another_text_ends(workshop):
+    plan = begin(workshop, "other-text", "delta")
+    Plan.begin(plan.folder, plan.study, "the key of another text")
+    with pytest.raises(ValueError, match="other-text is not what it was begun with: put it back"):
+        work_on(plan, workshop)
+    assert len(plan.open_runs()) == 2  # for a worker that has the right one
+
+
+def test_a_signal_before_the_first_step_is_seen_by_the_run_and_by_the_worker(workshop, monkeypatch):
+    plan = begin(workshop, "early-signal", "delta")
+    said = []
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "adopt", lambda *_: signal.raise_signal(signal.SIGTERM))
+        work_on(plan, workshop, said.append)
+    assert said == [
+        "standard/seed-0: begins",
+        "stopped by SIGTERM: a worker on this folder goes on from the last checkpoint",
+    ]
+    (checkpoint,) = (plan.place(plan.runs[0]) / "checkpoints").glob("step-*")
+    assert checkpoint.name == "step-00000001"
 
 
 def start(workshop, plan):

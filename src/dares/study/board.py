@@ -76,4 +76,4 @@ class Board:
     def _progress(self, run: Run) -> str:
         lines = read_metrics(self.plan.place(run) / FILE)
         step = lines[-1]["step"] if lines else 0
-        return f"{run.name.rpartition('/')[2]} {step}/{self.plan.recipe(run).run.steps}"
+        return f"{run.name.rpartition('/')[2]} {step}/{self.plan.steps(run)}"

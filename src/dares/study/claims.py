@@ -99,13 +99,14 @@ class Claim:
 
     def _keep_warm(self) -> None:
         while not self._end.wait(self._beat):
-            if self._is_lost():
-                # this process slept longer than STALE: another has the run, and two must not
-                # write into one folder, so there is nothing left to do here but to end at once
-                print(f"{self.path} was taken over: this worker ends", file=sys.stderr, flush=True)
-                os._exit(LOST)
             # a file system that does not answer may do so at the next beat
             with suppress(OSError):
+                if self._is_lost():
+                    # this process slept longer than STALE: another has the run, and two must not
+                    # write into one folder, so there is nothing left to do but to end at once
+                    said = f"{self.path} was taken over: this worker ends"
+                    print(said, file=sys.stderr, flush=True)
+                    os._exit(LOST)
                 os.utime(self.path)
 
     def _is_lost(self) -> bool:
@@ -114,8 +115,12 @@ class Claim:
 
 def _newest(run: Path) -> Path | None:
     """The claim that counts. A name with more than digits is a file that is being replaced."""
-    claims = [path for path in (run / CLAIMS).glob("*") if path.name.isdigit()]
-    return max(claims, key=lambda path: int(path.name), default=None)
+    try:
+        names = os.listdir(run / CLAIMS)  # unlike a glob it says when it could not look
+    except FileNotFoundError:
+        return None
+    newest = max((name for name in names if name.isdigit()), key=int, default=None)
+    return None if newest is None else run / CLAIMS / newest
 
 
 def _text(*, free: bool) -> str:

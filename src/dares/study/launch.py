@@ -58,13 +58,16 @@ def run_workers(
             with (logs / f"{index}.log").open("a") as log:
                 workers.append(subprocess.Popen(arguments, env=environment, stdout=log, stderr=log))
         asked = False
-        while any(worker.poll() is None for worker in workers):
-            if interrupt and not asked:
-                asked = True
-                for worker in workers:
-                    worker.send_signal(signal.SIGTERM)  # does nothing where it has ended
-            watch()
-            time.sleep(LOOK)
+        try:
+            while any(worker.poll() is None for worker in workers):
+                if interrupt and not asked:
+                    asked = True
+                    _stop(workers)
+                watch()
+                time.sleep(LOOK)
+        except BaseException:  # nobody would watch them any more
+            _stop(workers)
+            raise
     if interrupt:
         raise ValueError(
             f"the study was stopped by {interrupt.name}: the same command goes on where it stopped"
@@ -80,6 +83,11 @@ def run_workers(
             f"all workers have ended and {len(left)} runs are not done ({ended}): mend what is "
             "wrong, and the same command goes on where it stopped"
         )
+
+
+def _stop(workers: Sequence[subprocess.Popen[bytes]]) -> None:
+    for worker in workers:
+        worker.send_signal(signal.SIGTERM)  # does nothing where it has ended
 
 
 def _last_line(log: Path) -> str:

@@ -22,6 +22,7 @@ from dares.train.folder import differences, read_recipe
 from dares.train.recipe import Recipe
 
 STUDY, RESULT, ERROR = "study.json", "result.json", "error.txt"
+TEXT = "text"  # in study.json: the key of the rows that all runs read
 
 
 @dataclass(frozen=True)
@@ -42,31 +43,47 @@ class Run:
 class Plan:
     """The runs of a study in its folder."""
 
-    def __init__(self, folder: Path, study: Study) -> None:
-        self.folder, self.study = folder, study
+    def __init__(self, folder: Path, study: Study, text: str | None = None) -> None:
+        """text: the key of the rows that all runs read; None: nobody has said."""
+        self.folder, self.study, self.text = folder, study, text
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
         """Of a folder that a study was begun in."""
         try:
-            return cls(folder, Study.from_dict(json.loads((folder / STUDY).read_text())))
+            told = json.loads((folder / STUDY).read_text())
         except OSError as error:
             raise ValueError(
                 f"there is no study in {folder}: begin one with dares study NAME --out {folder}"
             ) from error
+        text = told.pop(TEXT, None)
+        return cls(folder, Study.from_dict(told), text)
 
     @classmethod
-    def begin(cls, folder: Path, study: Study) -> Plan:
+    def begin(cls, folder: Path, study: Study, text: str | None = None) -> Plan:
         """A study in a folder that is new, empty, or its own."""
         path = folder / STUDY
+        plan = cls(folder, study, text)
         if path.exists():
-            _check_same(folder, cls.read(folder).study, study)
+            begun = cls.read(folder)
+            _check_same(folder, begun.study, study)
+            plan.check_text(begun.text)
+            plan.text = plan.text or begun.text
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ValueError(f"{folder} holds something else than a study: choose another --out")
         with writing(str(path)):
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps(study.to_dict(), indent=1) + "\n")
-        return cls(folder, study)
+            told = {TEXT: plan.text} if plan.text is not None else {}
+            write_whole(path, json.dumps({**told, **study.to_dict()}, indent=1) + "\n")
+        return plan
+
+    def check_text(self, text: str | None) -> None:
+        """An error if these are other rows than the study's."""
+        if None not in (text, self.text) and text != self.text:
+            raise ValueError(
+                f"the text of the study in {self.folder} is not what it was begun with: put it "
+                "back as it was, or choose another --out"
+            )
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -90,16 +107,18 @@ class Plan:
         recipe = run.variant.recipe
         rate = run.rate if run.rate is not None else self.rate(run.variant)
         assert rate is not None, "the run has to wait for its rate"
-        steps, warmup = recipe.run.steps, recipe.optim.warmup
-        if run.rate is not None:
-            share = self.study.tuning_share
-            steps, warmup = max(1, int(steps * share)), int(warmup * share)
+        share = self.study.tuning_share if run.rate is not None else 1.0
         return replace(
             recipe,
             name=run.name.replace("/", "-"),
-            optim=replace(recipe.optim, lr=rate, warmup=warmup),
-            run=replace(recipe.run, seed=run.seed, steps=steps),
+            optim=replace(recipe.optim, lr=rate, warmup=int(recipe.optim.warmup * share)),
+            run=replace(recipe.run, seed=run.seed, steps=self.steps(run)),
         )
+
+    def steps(self, run: Run) -> int:
+        """How long it is, whatever its rate."""
+        share = self.study.tuning_share if run.rate is not None else 1.0
+        return max(1, int(run.variant.recipe.run.steps * share))
 
     def is_done(self, run: Run) -> bool:
         """Was it trained and measured?"""
@@ -157,7 +176,12 @@ class Plan:
 
         A rate that failed stays out once a run has begun with the best of the others.
         """
-        begun = {run.variant.name for run in self.runs if self.place(run).exists()}
+        begun = {
+            run.variant.name
+            for run in self.runs
+            if self.place(run).exists()
+            and any(loss is not None for loss in self.tried(run.variant).values())
+        }
         tuning = [run for run in self.tuning if run.variant.name not in begun]
         failed = [run for run in (*tuning, *self.runs) if self.error(run) is not None]
         for run in failed:

@@ -17,6 +17,7 @@ from dares.train.parallel import joined
 
 TIMING = "timing.json"
 ROUNDS = 9
+SETTINGS = ("gradient_checkpointing", "compile", "backend")
 
 
 def measure_costs(
@@ -31,36 +32,52 @@ def measure_costs(
 
     A step of the one, a step of the other, in turn: neither has a quieter hour.
     """
-    path = plan.folder / TIMING
-    if path.exists():
-        told: dict[str, Any] = json.loads(path.read_text())
-        return told
+    found = read_costs(plan)
+    if found:
+        return found
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         found = _measure(plan, cache, rounds, watch)
     finally:
         torch.set_num_threads(before)
-    found = {"threads": threads, "rounds": rounds, "variants": found}
+    told = {
+        "threads": threads,
+        "rounds": rounds,
+        "settings": timed_settings(plan),
+        "variants": found,
+    }
+    path = plan.folder / TIMING
     with writing(str(path)):
-        write_whole(path, json.dumps(found, indent=1) + "\n")
+        write_whole(path, json.dumps(told, indent=1) + "\n")
     return found
 
 
 def read_costs(plan: Plan) -> dict[str, Any]:
-    """What `measure_costs` found; nothing where it was not asked."""
+    """What `measure_costs` found; nothing where it was not asked, or with other settings."""
     path = plan.folder / TIMING
-    return json.loads(path.read_text())["variants"] if path.exists() else {}
+    told = json.loads(path.read_text()) if path.exists() else {}
+    return told["variants"] if told.get("settings") == timed_settings(plan) else {}
+
+
+def timed_settings(plan: Plan) -> dict[str, Any]:
+    """What a study may be gone on with that changes how long a step takes."""
+    recipe = plan.study.variants[0].recipe
+    run = {name: getattr(recipe.run, name) for name in SETTINGS}
+    return {"micro_rows": recipe.batch.micro_rows, **run}
 
 
 def _measure(
     plan: Plan, cache: Path | None, rounds: int, watch: Callable[[range], Iterator[int]]
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    done = {run.variant.name for run in plan.runs if plan.is_done(run)}
     recipes = {variant.name: variant.recipe for variant in plan.study.variants}
     with joined(None) as ranks:
         data = prepare_data(plan.study.variants[0].recipe, cache)
         for variant in plan.study.variants:
+            if not {variant.name, variant.baseline} <= done:
+                continue
             # two models in memory at a time
             pair = {name: recipes[name] for name in (variant.baseline, variant.name)}
             measured = costs(

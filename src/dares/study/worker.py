@@ -8,11 +8,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dares.data.rows import PackedData
 from dares.study.claims import BEAT, STALE, Claim, Observer
 from dares.study.measure import losses, routing
 from dares.study.plan import Plan, Run
 from dares.study.reuse import adopt
-from dares.train.interrupt import Interrupt, watching
+from dares.train.interrupt import watching
 from dares.train.loop import prepare_data, train
 from dares.train.parallel import Ranks, joined
 from dares.train.recipe import Recipe
@@ -35,6 +36,7 @@ def work(
     reuse: other studies' folders, whose finished runs are taken where they are the same.
     """
     worker = _Worker(Plan.read(folder), cache, [Plan.read(path) for path in reuse], say)
+    worker.text(worker.plan.study.variants[0].recipe)  # wrong here, it would be wrong for every run
     observer = Observer(stale)
     with joined(None) as ranks, watching() as interrupt:
         while not interrupt:
@@ -48,7 +50,7 @@ def work(
                 continue
             run, claim = taken
             with claim:
-                worker.do(run, ranks, interrupt)
+                worker.do(run, ranks)
     say(f"stopped by {interrupt.name}: a worker on this folder goes on from the last checkpoint")
 
 
@@ -74,21 +76,27 @@ class _Worker:
     ) -> None:
         self.plan, self.cache, self.others, self.say = plan, cache, others, say
 
-    def do(self, run: Run, ranks: Ranks, interrupt: Interrupt) -> None:
+    def text(self, recipe: Recipe) -> PackedData:
+        """The study's rows; an error if they are not those that it was begun with."""
+        data = prepare_data(recipe, self.cache)
+        self.plan.check_text(data.key)
+        return data
+
+    def do(self, run: Run, ranks: Ranks) -> None:
         """Train and measure one run; an error is kept in its folder."""
         if self.plan.is_settled(run):
             return  # by another worker, since we looked
         try:
-            self._do(run, ranks, interrupt)
+            self._do(run, ranks)
         except Exception as error:  # whatever it was, the other runs go on
             sentence = str(error) if isinstance(error, ValueError) else _in_a_line(error)
             self.plan.fail(run, f"{sentence}\n\n{traceback.format_exc()}")
             self.say(f"{run.name}: failed: {sentence}")
 
-    def _do(self, run: Run, ranks: Ranks, interrupt: Interrupt) -> None:
+    def _do(self, run: Run, ranks: Ranks) -> None:
         recipe, folder = self.plan.recipe(run), self.plan.place(run)
         _guard(recipe, ranks)
-        data = prepare_data(recipe, self.cache)
+        data = self.text(recipe)
         found = adopt(self.plan, run, self.others, data.key)
         if found is not None:
             self.say(f"{run.name}: taken from {found}")
@@ -96,8 +104,7 @@ class _Worker:
         self.say(f"{run.name}: begins")
         done = train(recipe, folder, ranks=ranks, resume=True, cache=self.cache)
         if not done.finished:
-            interrupt.name = interrupt.name or "a signal"  # the loop noted it in our place
-            return
+            return  # a signal, which `work` has noted too
         result = {**losses(folder, recipe), "data": data.key}
         if run.rate is None:
             result |= routing(folder, data, ranks)

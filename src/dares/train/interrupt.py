@@ -25,13 +25,19 @@ class Interrupt:
         return self.name is not None
 
 
+_watched: list[Interrupt] = []  # of the block that the main thread is in
+
+
 @contextmanager
 def watching() -> Iterator[Interrupt]:
-    """Note the first signal instead of dying of it."""
-    interrupt = Interrupt()
+    """Note the first signal instead of dying of it; of blocks within each other all see it."""
     if threading.current_thread() is not threading.main_thread():
-        yield interrupt  # signals belong to the main thread: whoever runs it stops the run
+        yield Interrupt()  # signals belong to the main thread: whoever runs it stops the run
         return
+    if _watched:
+        yield _watched[0]
+        return
+    interrupt = Interrupt()
 
     def note(number: int, _: FrameType | None) -> None:
         if interrupt.name is None:
@@ -41,8 +47,10 @@ def watching() -> Iterator[Interrupt]:
             signal.raise_signal(number)
 
     before = {each: signal.signal(each, note) for each in (signal.SIGTERM, signal.SIGINT)}
+    _watched.append(interrupt)
     try:
         yield interrupt
     finally:
+        _watched.clear()
         for each, handler in before.items():
             signal.signal(each, handler)
