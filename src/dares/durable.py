@@ -27,6 +27,8 @@ def write_whole(path: Path, text: str) -> None:
 
 def sync_folder(path: Path) -> None:
     """Make names in a folder last through a power cut."""
+    if os.name != "posix":
+        return  # a folder cannot be opened there
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -47,23 +49,25 @@ def replacing(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(what: str) -> Iterator[None]:
+def writing(what: str, *, training: bool = False) -> Iterator[None]:
     """Around a write: where the disk refuses, the user is told in a sentence."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        raise ValueError(not_written(what, error)) from error
+        raise ValueError(not_written(what, error, training=training)) from error
 
 
-def not_written(what: str, error: BaseException) -> str:
-    """The sentence for a write that failed."""
-    return (
-        f"{what} could not be written ({_why(error)}); the checkpoints there are remain whole: "
-        "make room and go on with --resume"
+def not_written(what: str, error: BaseException, *, training: bool = False) -> str:
+    """The sentence for a write that failed; `training`: a run may have checkpoints."""
+    advice = (
+        "; the checkpoints there are remain whole: make room and go on with --resume"
+        if training
+        else ": make room, or choose another place"
     )
+    return f"{what} could not be written ({reason(error)}){advice}"
 
 
-def _why(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """The reason of a failed write in a few words, however deep torch has wrapped it."""
     errors = _all_errors(error)
     for each in errors:

@@ -3,10 +3,11 @@
 import datasets
 import pytest
 
-from dares.data.documents import Tally, find_corpus
+from dares.data.documents import Tally, find_corpus, pinned
 from dares.data.hub import HubDataset
 from dares.data.prepare import prepare
 from tests.data.texts import stories, write_jsonl
+from tests.train.runs import Workshop
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TEXTS = stories(300)
@@ -68,12 +69,59 @@ def test_a_dataset_that_is_not_there(hub):
         list(find_corpus(["no/such"], revision=COMMIT).documents(Tally()))
 
 
-def test_the_newest_commit_is_looked_up(monkeypatch):
+@pytest.fixture
+def newest(monkeypatch):
+    """The Hub's newest commit; what it was asked for."""
     import huggingface_hub
+
+    asked = []
 
     class Info:
         sha = COMMIT
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, revision: Info)
+    def dataset_info(_, name, *, revision):
+        asked.append((name, revision))
+        return Info
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+    return asked
+
+
+def test_the_newest_commit_is_looked_up(newest):
     (source,) = find_corpus(["some/stories"], revision="main").sources
     assert source == HubDataset("some/stories", None, "train", COMMIT)
+    assert newest == [("some/stories", "main")]
+
+
+def test_a_name_may_bring_its_revision(newest):
+    (source,) = find_corpus(["some/stories@v2"], revision="main").sources
+    assert source == HubDataset("some/stories", None, "train", COMMIT)
+    assert newest == [("some/stories", "v2")]
+    (source,) = find_corpus([f"some/stories@{COMMIT[::-1]}"]).sources
+    assert source.commit == COMMIT[::-1]
+    assert len(newest) == 1  # a commit needs no network
+
+
+def test_pinned_inputs_keep_their_commits(newest, tmp_path):
+    here = tmp_path / "a@b.txt"
+    here.write_text("text")
+    old = f"some/stories@{COMMIT[::-1]}"
+    inputs = [str(here), "some/stories", "some/others"]
+    first = pinned(inputs)
+    assert first == (str(here), f"some/stories@{COMMIT}", f"some/others@{COMMIT}")
+    assert pinned(first) == first
+    assert len(newest) == 2
+    assert pinned(inputs, [old, "some/others@abc"]) == (str(here), old, "some/others@abc")
+    assert len(newest) == 2
+
+
+def test_a_run_keeps_the_commit_that_it_began_with(hub, newest, monkeypatch, tmp_path):
+    from dares.train.folder import read_recipe
+
+    shop = Workshop(tmp_path)
+    inputs = ["data.inputs=some/stories", "run.steps=2", "optim.warmup=1"]
+    run = shop.train("run", *inputs).folder
+    (kept,) = read_recipe(run).data.inputs
+    assert kept == f"some/stories@{COMMIT}"
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", None)  # no network any more
+    assert shop.train("run", *inputs, resume=True).finished

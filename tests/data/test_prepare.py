@@ -139,12 +139,25 @@ def test_two_at_once_both_end_well(few, tmp_path):
 
 def test_left_overs_of_living_processes_stay(few, tmp_path):
     folder = tmp_path / "c" / "data"
-    living = folder / f"key.tmp-{cache_module._host()}-{os.getpid()}-00000000"
+    living = folder / f"key.tmp-{cache_module._here()}-{os.getpid()}-00000000"
     elsewhere = folder / "key.tmp-another_host-1-00000000"
     for path in (living, elsewhere):
         path.mkdir(parents=True)
     data = prepare(few, cache=tmp_path / "c", **SMALL)
     assert names(tmp_path / "c") == sorted([data.key, living.name, elsewhere.name])
+
+
+def test_what_the_system_refuses_is_told_in_a_sentence(few, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"could not be prepared: Not a directory \(.*file"):
+        prepare(few, cache=tmp_path / "file", **SMALL)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dares.data.prepare.pack", full)
+    with pytest.raises(ValueError, match="could not be prepared: the disk is full; see that"):
+        prepare(few, cache=tmp_path / "c", **SMALL)
 
 
 def test_the_cache_folder(few, tmp_path, monkeypatch):

@@ -145,4 +145,4 @@ def test_no_space_for_the_model_keeps_the_one_there_is(workshop, undisturbed):
     ],
 )
 def test_why(error, said):
-    assert durable.not_written("it", error).startswith(f"it could not be written ({said});")
+    assert durable.not_written("it", error).startswith(f"it could not be written ({said}): make")

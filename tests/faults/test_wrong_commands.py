@@ -63,6 +63,19 @@ def test_a_run_of_another_recipe(undisturbed, capsys, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("command", [["plan", "mini"], ["prepare"]])
+def test_a_file_in_a_folder_that_is_not_there(command, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "no" / "x.json"
+    line = refused(capsys, monkeypatch, *command, "--json", str(path))
+    assert line == f"error: '{path}' is in a folder that does not exist: create it first"
+
+
+def test_a_path_with_a_comma(workshop, capsys, monkeypatch):
+    arguments = workshop.arguments("comma")
+    line = refused(capsys, monkeypatch, *arguments[:2], "notes, 2024.txt", *arguments[2:])
+    assert line.startswith("error: no such file or folder: notes, 2024.txt")
+
+
 def test_a_tracker_that_is_not_installed(workshop, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     arguments = workshop.arguments("tracked", flags=["--track", "wandb"])

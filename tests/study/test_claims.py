@@ -77,7 +77,7 @@ def test_a_dead_owner_is_seen_at_once(tmp_path):
 
 def elsewhere(monkeypatch):
     """From here on this process is on another machine, where process numbers say nothing."""
-    monkeypatch.setattr(claims, "_place", lambda: "another machine")
+    monkeypatch.setattr(claims, "place", lambda: "another machine")
 
 
 def test_on_another_machine_the_heartbeat_counts(tmp_path, monkeypatch):

@@ -78,6 +78,11 @@ def test_help_names_every_study():
         ("paper-tabel", [], "error: unknown study 'paper-tabel'; did you mean 'paper-table'?"),
         ("controls", ["--variants", "skpi"], "error: unknown variant 'skpi'; did you mean 'skip'?"),
         ("final", ["--seeds", "0"], "error: --seeds must be at least 1, got 0"),
+        (
+            "init",
+            ["--tokens", "500"],
+            "error: the warm-up of 3 steps is not shorter than a run of 2: give more --tokens, or",
+        ),
         ("init", ["--jobs", "0"], "error: --jobs must be at least 1, got 0"),
         ("init", ["--set", "optim.lrr=1"], "error: unknown setting 'optim.lrr'; did you mean"),
         ("init", ["--reuse", "nowhere"], "error: there is no study in "),

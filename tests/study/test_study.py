@@ -55,7 +55,11 @@ def test_what_is_asked_for(workshop, monkeypatch):
         "paper-table",
         recipe="tiny",
         inputs=[str(workshop.text)],
-        changes=["data.row_tokens=32", f"data.validation_inputs={Path(__file__).name}"],
+        changes=[
+            "data.row_tokens=32",
+            "optim.warmup=2",
+            f"data.validation_inputs={Path(__file__).name}",
+        ],
         seeds=4,
         tokens=1000,
         variants="standard,delta",

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from dares.commands.terminal import console
+from dares.commands.terminal import check_folder, console
 from dares.names import unknown_name
 from dares.presets import PRESETS
 
@@ -26,18 +26,12 @@ app = typer.Typer(
 )
 
 
-def _check_folder(path: Path | None) -> Path | None:
-    if path is not None and not path.absolute().parent.is_dir():
-        raise ValueError(f"{str(path)!r} is in a folder that does not exist: create it first")
-    return path
-
-
 def _check_picture(path: Path | None) -> Path | None:
     from dares.bench.plot import check_plot
 
     if path is not None:
         check_plot(path)
-    return _check_folder(path)
+    return check_folder(path)
 
 
 EVERY_SCHEME = "standard,attnres_block,attnres,delta_block,delta,ddl,hyper,mhc,dense"
@@ -51,7 +45,7 @@ Tokens = Annotated[int, typer.Option(min=1, help="Tokens a row.")]
 # Both are looked at before anything is measured.
 Json = Annotated[
     Path | None,
-    typer.Option("--json", callback=_check_folder, help="Write the rows to this file too."),
+    typer.Option("--json", callback=check_folder, help="Write the rows to this file too."),
 ]
 Plot = Annotated[
     Path | None,

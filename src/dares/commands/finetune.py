@@ -85,9 +85,8 @@ def _begun(run: Path, model: str, data: list[str] | None) -> Recipe:
     recipe = read_recipe(run)
     if recipe.start is None:
         raise ValueError(f"{run} is a run of `dares train`: go on with that")
-    start = replace(recipe.start, checkpoint=model)
-    inputs = tuple(data) if data else recipe.data.inputs
-    return replace(recipe, start=start, data=replace(recipe.data, inputs=inputs))
+    recipe = replace(recipe, start=replace(recipe.start, checkpoint=model))
+    return recipe.with_inputs(data) if data else recipe
 
 
 def _lora_settings(text: str | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from dares.commands.recipes import Set
-from dares.commands.terminal import console
+from dares.commands.terminal import check_folder, console
 
 if TYPE_CHECKING:
     from dares.train.plan import Case, Plan, States
@@ -25,7 +25,8 @@ def plan_command(
     memory: Annotated[str, typer.Option(help="Memory of one: 80GB is 10^9, 80GiB 2^30.")] = "80GB",
     changes: Set = None,
     out: Annotated[
-        Path | None, typer.Option("--json", help="Write it all to this file too.")
+        Path | None,
+        typer.Option("--json", callback=check_folder, help="Write it all to this file too."),
     ] = None,
 ) -> None:
     """Say what a recipe needs before it runs, and whether it fits."""

@@ -21,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from dares.commands.terminal import console
+from dares.commands.terminal import check_folder, console
 
 if TYPE_CHECKING:
     from dares.data import prepare as preparation
@@ -66,7 +66,8 @@ def prepare(
         Path | None, typer.Option(help="Where to keep it: else $DARES_CACHE or ~/.cache/dares.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file too.")
+        Path | None,
+        typer.Option("--json", callback=check_folder, help="Write the figures to this file too."),
     ] = None,
 ) -> None:
     """Tokenize text and pack it into rows for training; the same inputs are prepared once."""

@@ -91,7 +91,7 @@ def study_command(
     """Run a study, or go on with it: a finished run is never repeated."""
     from dares.study.ask import Request, build_study
     from dares.study.launch import run_workers, threads
-    from dares.study.plan import Plan
+    from dares.study.plan import STUDY, Plan
     from dares.train.loop import prepare_data
 
     name = str(context.info_name)
@@ -109,6 +109,8 @@ def study_command(
             tune_share=tune_share,
         )
     )
+    folder = out or Path("studies") / study.name
+    study = study.with_pinned_text(Plan.read(folder).study if (folder / STUDY).exists() else None)
     each = threads(jobs)
     others = [path.resolve() for path in reuse or ()]
     for path in others:
@@ -120,7 +122,7 @@ def study_command(
             f"the text to validate on fills {len(data.validation)} row of "
             f"{study.variants[0].recipe.data.row_tokens} tokens, and a study needs 2: give more"
         )
-    plan = Plan.begin(out or Path("studies") / study.name, study, data.key)
+    plan = Plan.begin(folder, study, data.key)
     for run in plan.retry() if retry else ():
         console.print(f"{run.name}: tried again", highlight=False)
     with _watching(plan) as board:

@@ -37,12 +37,10 @@ def train_command(
 
     if name is None and not (resume and out is not None):
         raise ValueError("name a recipe (`dares recipes` lists them), or --resume with --out RUN")
-    changed = list(changes or [])
-    if inputs:
-        changed.append(f"data.inputs={','.join(inputs)}")
     folder = out or Path("runs") / str(name)
+    asked = apply_overrides(_base(name, folder, resume), changes or [])
     run_recipe(
-        apply_overrides(_base(name, folder, resume), changed),
+        asked.with_inputs(inputs) if inputs else asked,
         folder,
         resume=resume,
         parallel=parallel,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from dares.durable import sync_folder
+from dares.processes import alive, place
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
@@ -25,7 +27,7 @@ def whole_folder(final: Path) -> Iterator[Path]:
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_over(final.parent)
-    owner = f"{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
+    owner = f"{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
     temporary = final.with_name(f"{final.name}.tmp-{owner}")
     temporary.mkdir()
     try:
@@ -36,7 +38,7 @@ def whole_folder(final: Path) -> Iterator[Path]:
         except OSError:
             if not final.is_dir():
                 raise
-        _sync_folder(final.parent)
+        sync_folder(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -45,24 +47,14 @@ def _remove_left_over(folder: Path) -> None:
     """Remove temporary folders of this machine's processes that are dead."""
     if os.name != "posix":
         return  # where os.kill(pid, 0) is not a question
-    for path in folder.glob(f"*.tmp-{_host()}-*"):
+    for path in folder.glob(f"*.tmp-{_here()}-*"):
         pid = int(path.name.rsplit("-", 2)[1])
-        if not _alive(pid):
+        if not alive(pid):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # someone else's, and alive
-        return True
-    return True
-
-
-def _host() -> str:
-    return "".join(c if c.isalnum() else "_" for c in socket.gethostname())
+def _here() -> str:
+    return "".join(c if c.isalnum() else "_" for c in place())
 
 
 def _sync(folder: Path) -> None:
@@ -71,14 +63,4 @@ def _sync(folder: Path) -> None:
         for name in names:
             with open(os.path.join(parent, name), "rb+") as file:
                 os.fsync(file.fileno())
-        _sync_folder(Path(parent))
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return  # a folder cannot be opened there
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_folder(Path(parent))

@@ -86,7 +86,8 @@ def find_corpus(
 ) -> Corpus:
     """The documents of the inputs; of the standard library's source files if there are none.
 
-    What is there on disk is a file or a folder; else `owner/name` is a Hugging Face dataset.
+    What is there on disk is a file or a folder; else `owner/name` or `owner/name@revision` is a
+    Hugging Face dataset.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1 document, got {limit}")
@@ -96,11 +97,11 @@ def find_corpus(
         found.extend(standard_library())
     for given in inputs:
         name = str(given)
-        if Path(name).expanduser().exists():
+        if _is_here(name):
             files, others = find_files(name)
             found.extend(files)
             skipped += others
-        elif isinstance(given, Path) or looks_like_file(name):
+        elif isinstance(given, Path) or not is_dataset(name):
             raise ValueError(
                 f"no such file or folder: {name} (a Hugging Face dataset is named owner/name)"
             )
@@ -109,6 +110,29 @@ def find_corpus(
     # each once, however many names led to it: no text is seen twice
     sources = {source.identity: source for source in found}
     return Corpus(list(sources.values()), text_field, limit, skipped)
+
+
+def is_dataset(name: str) -> bool:
+    """Is it a name on the Hub, and nothing on this disk?"""
+    return not _is_here(name) and not looks_like_file(name)
+
+
+def _is_here(name: str) -> bool:
+    return Path(name).expanduser().exists()
+
+
+def pinned(inputs: Sequence[str], before: Sequence[str] = ()) -> tuple[str, ...]:
+    """The same inputs, each dataset by its commit: what is read later is what is read now.
+
+    before: inputs that were pinned when this text was first read; their commits stay.
+    """
+    known = {each.partition("@")[0]: each for each in before if "@" in each}
+    return tuple(
+        name
+        if "@" in name or not is_dataset(name)
+        else known.get(name) or f"{name}@{find_dataset(name, None, '', None).commit}"
+        for name in inputs
+    )
 
 
 def _encodable(text: str, tally: Tally) -> str:

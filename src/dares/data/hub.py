@@ -51,7 +51,12 @@ class HubDataset:
 
 
 def find_dataset(name: str, config: str | None, split: str, revision: str | None) -> HubDataset:
-    """The dataset of a name, at the commit that the revision (default: the newest) stands for."""
+    """The dataset of a name, at the commit that the revision (default: the newest) stands for.
+
+    A name may bring its own: owner/name@revision.
+    """
+    name, _, own = name.partition("@")
+    revision = own or revision
     if revision is not None and _COMMIT.fullmatch(revision):
         return HubDataset(name, config, split, revision)
     from huggingface_hub import HfApi  # comes with transformers

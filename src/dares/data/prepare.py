@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,26 @@ from dares.data.tokenizer import (
     load_tokenizer,
     train_tokenizer,
 )
+from dares.durable import reason
 
 # told: what is being done, bytes done, bytes in all (None: not known)
 Progress = Callable[[str, int, "int | None"], None]
 
 
+@contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """Around reading inputs and writing rows: what the system refuses is told to the user."""
+    try:
+        yield
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise ValueError(
+            f"the text could not be prepared: {reason(error)}{where}; see that the inputs can be "
+            "read and that the cache has room and can be written"
+        ) from error
+
+
+@_in_a_sentence()
 def prepare(
     inputs: str | Path | Sequence[str | Path] = (),
     *,

@@ -50,16 +50,19 @@ def build_study(request: Request) -> Study:
 
 
 def _base(request: Request) -> Recipe:
-    changes = list(request.changes)
-    if request.inputs:
-        changes.append(f"data.inputs={','.join(request.inputs)}")
-    base = with_absolute_paths(apply_overrides(recipe(request.recipe), changes))
-    if request.tokens is None:
-        return base
-    if request.tokens < 1:
-        raise ValueError(f"--tokens must be at least 1, got {request.tokens}")
-    steps = math.ceil(request.tokens / base.tokens_per_step)
-    return replace(base, run=replace(base.run, steps=steps))
+    base = apply_overrides(recipe(request.recipe), request.changes)
+    base = with_absolute_paths(base.with_inputs(request.inputs) if request.inputs else base)
+    if request.tokens is not None:
+        if request.tokens < 1:
+            raise ValueError(f"--tokens must be at least 1, got {request.tokens}")
+        steps = math.ceil(request.tokens / base.tokens_per_step)
+        base = replace(base, run=replace(base.run, steps=steps))
+    if base.optim.warmup >= base.run.steps:
+        raise ValueError(
+            f"the warm-up of {base.optim.warmup} steps is not shorter than a run of "
+            f"{base.run.steps}: give more --tokens, or a smaller --set optim.warmup="
+        )
+    return base
 
 
 def _rates(request: Request, base: Recipe) -> tuple[float, ...]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from dares.durable import write_whole, writing
+from dares.processes import alive, place
 
 CLAIMS = "claims"
 BEAT = 20.0  # seconds between two beats
@@ -64,7 +64,7 @@ class Observer:
 
     def _is_warm(self, claim: Path) -> bool:
         stamp, told = claim.stat().st_mtime_ns, _read(claim)
-        if told["free"] or (told["place"] == _place() and not _alive(told["pid"])):
+        if told["free"] or (told["place"] == place() and not alive(told["pid"])):
             return False
         now = time.monotonic()
         before = self._seen.get(claim)
@@ -124,7 +124,7 @@ def _newest(run: Path) -> Path | None:
 
 
 def _text(*, free: bool) -> str:
-    return json.dumps({"place": _place(), "pid": os.getpid(), "free": free}) + "\n"
+    return json.dumps({"place": place(), "pid": os.getpid(), "free": free}) + "\n"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -134,19 +134,3 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError:
         told = {"place": None, "pid": None, "free": False}
     return told
-
-
-def _place() -> str:
-    """Where a process number means something: a machine, and its namespace of processes."""
-    namespace = Path("/proc/self/ns/pid")
-    return f"{socket.gethostname()} {os.readlink(namespace) if namespace.exists() else ''}"
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # someone else's, and there
-    return True

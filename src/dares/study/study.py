@@ -115,6 +115,15 @@ class Study:
                 return variant
         raise ValueError(unknown_name("variant", name, [each.name for each in self.variants]))
 
+    def with_pinned_text(self, begun: Study | None) -> Study:
+        """Datasets by their commits: those of the study that goes on, or the newest."""
+        before = begun.variants[0].recipe if begun is not None else None
+        data = self.variants[0].recipe.with_pinned_text(before).data  # all variants have the same
+        return replace(
+            self,
+            variants=tuple(replace(v, recipe=replace(v.recipe, data=data)) for v in self.variants),
+        )
+
     def only(self, names: Sequence[str]) -> Study:
         """The same with some of its variants."""
         chosen = {self.variant(name).name for name in names}

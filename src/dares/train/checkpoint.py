@@ -86,14 +86,14 @@ class Checkpoints:
         try:
             files = future.result()
         except ERRORS as error:
-            problem = not_written(f"checkpoint {target.name}", error)
+            problem = not_written(f"checkpoint {target.name}", error, training=True)
         self.ranks.agree(problem)
         shares = self.ranks.gather(files)
         if self.ranks.first:
             try:
                 self._name(target, {name: file for share in shares for name, file in share.items()})
             except OSError as error:
-                problem = not_written(f"checkpoint {target.name}", error)
+                problem = not_written(f"checkpoint {target.name}", error, training=True)
         self.ranks.agree(problem)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Checkpoints:
                 )
             part.mkdir()
         except OSError as error:
-            return not_written(f"checkpoint {part.stem}", error)
+            return not_written(f"checkpoint {part.stem}", error, training=True)
         return None
 
     def _clear(self) -> None:

@@ -30,7 +30,7 @@ def write_model(engine: Engine, data: PackedData, folder: Path) -> None:
     with engine.ranks.first_goes_first():
         if engine.ranks.first:
             metrics = read_metrics(folder / FILE)
-            with writing(str(folder / MODEL)):
+            with writing(str(folder / MODEL), training=True):
                 _save_curves(engine.recipe, folder, metrics)
                 _save(engine.recipe, data, weights, folder, metrics)
 

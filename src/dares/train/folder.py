@@ -56,6 +56,12 @@ def claim_folder(folder: Path, recipe: Recipe) -> None:
             write_whole(path, json.dumps(recipe.to_dict(), indent=1) + "\n")
 
 
+def with_pinned_text(folder: Path, recipe: Recipe) -> Recipe:
+    """Its datasets by their commits: a run goes on with those that it began with."""
+    begun = read_recipe(folder) if (folder / RECIPE).exists() else None
+    return recipe.with_pinned_text(begun)
+
+
 def read_recipe(folder: Path) -> Recipe:
     """The recipe that a run's folder was begun with."""
     try:

@@ -20,7 +20,7 @@ from dares.routing.metrics import mean_sharpness
 from dares.train.checkpoint import Checkpoints
 from dares.train.engine import Engine, StepResult, check_shares
 from dares.train.finish import write_model
-from dares.train.folder import check_folder, claim_folder
+from dares.train.folder import check_folder, claim_folder, with_pinned_text
 from dares.train.interrupt import Interrupt, watching
 from dares.train.metrics import (
     FILE,
@@ -110,6 +110,11 @@ class _Run:
         ranks, restarted = self.ranks, self.ranks.restarted
         with ranks.first_goes_first():
             if ranks.first:
+                self.recipe = with_pinned_text(self.folder, self.recipe)
+        self.recipe = ranks.gather(self.recipe)[0]
+        self._warn()
+        with ranks.first_goes_first():
+            if ranks.first:
                 check_folder(self.folder, self.recipe, resume=resume, restarted=restarted)
             self.data = prepare_data(self.recipe, cache, self.reporter)
         self.loader = Loader(
@@ -142,6 +147,14 @@ class _Run:
                 self.metrics.close()
         losses = self._finish() if finished else None
         return Result(self.folder, finished, self.progress.step, losses)
+
+    def _warn(self) -> None:
+        warmup, steps = self.recipe.optim.warmup, self.recipe.run.steps
+        if warmup >= steps:
+            self.reporter.say(
+                f"optim.warmup ({warmup}) is no less than run.steps ({steps}): the learning rate "
+                "never reaches optim.lr"
+            )
 
     # -- the loop ------------------------------------------------------------------------------
 

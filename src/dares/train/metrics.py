@@ -25,13 +25,13 @@ class Metrics:
         """Forget what came after that step, and at step 0 all: a resumed run writes it again."""
         self.path = folder / FILE
         lines = [line for line in read_metrics(self.path) if step and line["step"] <= step]
-        with writing(str(self.path)):
+        with writing(str(self.path), training=True):
             write_whole(self.path, "".join(json.dumps(line) + "\n" for line in lines))
         self._trackers = [KINDS[name](folder, settings, step) for name in trackers]
 
     def write(self, line: dict[str, Any]) -> None:
         """Append a line; it is on the disk when this returns."""
-        with writing(str(self.path)), self.path.open("a") as file:
+        with writing(str(self.path), training=True), self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())

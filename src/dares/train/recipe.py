@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dares.config import SchemeConfig, config_from_dict
+from dares.data.documents import pinned
 from dares.families import FAMILY_MODULES
 from dares.ops.depth_mix import check_backend
 from dares.presets import preset
@@ -58,7 +60,8 @@ class ModelShape(Settings):
 class DataSettings(Settings):
     """What the model reads.
 
-    inputs      files, folders or a Hugging Face dataset; none: Python's own standard library
+    inputs      files, folders or Hugging Face datasets (owner/name, or owner/name@revision; a run
+                keeps the commit that it began with); none: Python's own standard library
     tokenizer   a name or path; none: a byte-level BPE of `vocabulary` tokens, trained on the data
     row_tokens  tokens a row
     validation  share of the documents that are never trained on
@@ -205,6 +208,21 @@ class Recipe:
     def tokens_per_step(self) -> int:
         """Tokens that one optimizer step sees, over all ranks."""
         return self.batch.rows * self.data.row_tokens
+
+    def with_inputs(self, inputs: Sequence[str]) -> Recipe:
+        """The same run on other text."""
+        data = dataclasses.replace(self.data, inputs=tuple(inputs))
+        return dataclasses.replace(self, data=data)
+
+    def with_pinned_text(self, begun: Recipe | None) -> Recipe:
+        """Datasets by their commits: those of the run that goes on, or the newest."""
+        before = begun.data if begun is not None else self.data
+        data = dataclasses.replace(
+            self.data,
+            inputs=pinned(self.data.inputs, before.inputs),
+            validation_inputs=pinned(self.data.validation_inputs, before.validation_inputs),
+        )
+        return dataclasses.replace(self, data=data)
 
     def with_scheme(self, name: str) -> Recipe:
         """The same run under another preset; a block keeps the recipe's size, if it has one."""
