@@ -143,7 +143,10 @@ def test_plain_lines_and_a_bar(workshop):
     )
     for name, console in zip(("plain", "bar"), consoles, strict=True):
         workshop.train(name, "run.steps=2", reporter=TerminalReporter(console))
-    first, second, validation = plain.getvalue().splitlines()
+    warning, first, second, validation = plain.getvalue().splitlines()
+    assert warning == (
+        "optim.warmup (3) is no less than run.steps (2): the learning rate never reaches optim.lr"
+    )
     assert first.startswith("step 1/2  loss 5.")
     for word in ("lr 3.33e-03", "grad", "tok/s", "MB", "weight", "entropy"):
         assert word in first
