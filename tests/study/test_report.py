@@ -66,6 +66,27 @@ def test_a_variant_looks_the_same_in_every_figure(written):
     assert routed.items() <= colours("curves").items()
 
 
+def test_a_panel_a_baseline(written):
+    _, data = written
+    figures = {picture.name: picture.figure for picture in pictures(data)}
+    assert [len(figure.axes) for figure in figures.values()] == [1, 1, 1, 2]
+    rows = [
+        {
+            **row,
+            "name": f"{row['name']}-{kind}",
+            "baseline": row["baseline"] and f"{row['baseline']}-{kind}",
+        }
+        for kind in ("tied", "untied")
+        for row in data["variants"]
+    ]
+    figures = {each.name: each.figure for each in pictures({**data, "variants": rows})}
+    titles = [axes.get_title(loc="left") for axes in figures["differences"].axes]
+    assert titles == ["against standard-tied", "against standard-untied"]
+    assert [len(axes.lines) for axes in figures["curves"].axes] == [4, 4]
+    (legend,) = figures["curves"].legends
+    assert [text.get_text() for text in legend.get_texts()] == [row["name"] for row in rows]
+
+
 def test_one_seed_is_drawn_without_bands(workshop):
     plan = made_up(workshop, "single", {"standard": (5.0,), "delta": (4.9,)})
     data = write_report(plan)

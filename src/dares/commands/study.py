@@ -225,7 +225,9 @@ def _report(plan: Plan) -> None:
 
     data = write_report(plan, command_line())
     table = short(data)
-    shown = Table(*table.headings, title=table.title, title_justify="left", pad_edge=False)
+    shown = Table(title=table.title, title_justify="left", pad_edge=False)
+    for place, heading in enumerate(table.headings):
+        shown.add_column(heading, no_wrap=place == 0, overflow="fold")  # names whole
     for cells, bold in zip(table.rows, table.bold, strict=True):
         shown.add_row(*cells, style="bold" if bold else None)
     console.print(shown)

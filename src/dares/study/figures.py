@@ -10,6 +10,8 @@ from dares.routing.plots import sharpness
 from dares.routing.plots.effects import dots
 from dares.routing.plots.style import (
     COLOURS,
+    FONT,
+    INK,
     QUIET,
     legend_below,
     look,
@@ -53,10 +55,13 @@ def pictures(data: Mapping[str, Any]) -> list[Picture]:
 
 
 def draw_curves(rows: Rows, steps: int) -> Figure:
-    """Validation loss over steps, a line and a band a variant."""
-    figure, axes = new_figure(3.6 + 0.12 * len(rows))
-    panel = axes[0, 0]
+    """Validation loss over steps, a line and a band a variant, a panel a baseline."""
+    groups = _by_baseline(rows)
+    height = 3.6 if len(groups) == 1 else 2.6 * len(groups)
+    figure, axes = new_figure(height + 0.12 * len(rows), len(groups), sharex=True, sharey=True)
+    panels = dict(zip(groups, axes[:, 0], strict=True))
     for place, row in enumerate(rows):
+        panel = panels[row["baseline"] or row["name"]]
         points = [point for point in row["curve"] if point["step"] >= steps / 10] or row["curve"]
         x = [point["step"] for point in points]
         style = look(place)
@@ -66,31 +71,48 @@ def draw_curves(rows: Rows, steps: int) -> Figure:
         if points[0]["low"] is not None:
             low, high = ([point[end] for point in points] for end in ("low", "high"))
             panel.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
-    panel.set_ylabel("validation loss (nats a token)")
+    for panel in panels.values():
+        panel.set_ylabel("validation loss (nats a token)")
     whole_numbers(panel, "step")
-    legend_below(figure, panel, 2)
+    legend_below(figure, list(panels.values()), 2)
     return figure
 
 
 def draw_perplexity(rows: Rows) -> Figure:
     """A dot and its interval a variant."""
-    return _draw_list(
-        [row["name"] for row in rows], [row["perplexity"] for row in rows], "perplexity"
-    )
-
-
-def draw_differences(rows: Rows) -> Figure:
-    """A dot and its interval a variant, against zero."""
-    names = [f"{row['name']} - {row['baseline']}" for row in rows]
-    found = [row["difference"]["estimate"] for row in rows]
-    figure = _draw_list(names, found, "difference of the loss (nats a token)")
-    figure.axes[0].axvline(0, color=QUIET, linewidth=1)
+    figure, axes = new_figure(1.0 + 0.26 * len(rows))
+    panel = axes[0, 0]
+    _draw_list(panel, [row["name"] for row in rows], [row["perplexity"] for row in rows])
+    panel.set_xlabel("perplexity")
     return figure
 
 
-def _draw_list(names: Sequence[str], found: Rows, label: str) -> Figure:
-    figure, axes = new_figure(1.0 + 0.26 * len(names))
-    panel = axes[0, 0]
+def draw_differences(rows: Rows) -> Figure:
+    """A dot and its interval a variant, against zero; a panel a baseline."""
+    groups = _by_baseline(rows)
+    figure, axes = new_figure(
+        0.7 + 0.26 * len(rows) + 0.3 * len(groups),
+        len(groups),
+        sharex=True,
+        height_ratios=[len(own) for own in groups.values()],
+    )
+    for panel, (baseline, own) in zip(axes[:, 0], groups.items(), strict=True):
+        estimates = [row["difference"]["estimate"] for row in own]
+        _draw_list(panel, [row["name"] for row in own], estimates)
+        panel.set_title(f"against {baseline}", loc="left", fontsize=FONT, color=INK)
+        panel.axvline(0, color=QUIET, linewidth=1)
+    panel.set_xlabel("difference (nats a token)")
+    return figure
+
+
+def _by_baseline(rows: Rows) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["baseline"] or row["name"], []).append(row)
+    return groups
+
+
+def _draw_list(panel: Any, names: Sequence[str], found: Rows) -> None:
     effects = [
         {
             "difference": each["mean"],
@@ -103,7 +125,5 @@ def _draw_list(names: Sequence[str], found: Rows, label: str) -> Figure:
     dots(panel, effects, places, horizontal=True, color=COLOURS[0], marker="o")
     panel.set_yticks(places, list(names))
     panel.set_ylim(len(names) - 0.5, -0.5)
-    panel.set_xlabel(label)
     panel.ticklabel_format(axis="x", style="plain", useOffset=False)
     panel.locator_params(axis="x", nbins=5)
-    return figure

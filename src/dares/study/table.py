@@ -67,9 +67,10 @@ def setting(data: Mapping[str, Any]) -> str:
 
 
 def short(data: Mapping[str, Any]) -> Table:
-    """The first of them, narrow enough for a terminal."""
+    """The first of them, narrow enough for a terminal; sentences say what is compared with what."""
     whole = tables(data)[0]
-    kept = [whole.headings.index(heading) for heading in ("variant", "perplexity", *_COMPARED)]
+    told = (heading for heading in _COMPARED if heading != "against")
+    kept = [whole.headings.index(heading) for heading in ("variant", "perplexity", *told)]
     return replace(
         whole,
         headings=[whole.headings[place] for place in kept],

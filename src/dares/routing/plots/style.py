@@ -67,13 +67,16 @@ def legend(axes: Any, **options: Any) -> None:
 
 
 def legend_below(figure: Figure, axes: Any, columns: int = 3) -> None:
-    """One legend for all axes, under them."""
-    handles, labels = axes.get_legend_handles_labels()
-    if not handles:
+    """One legend for all axes, under them; what it names is in one of them, or in a list."""
+    named: dict[str, Any] = {}
+    for each in axes if isinstance(axes, list) else [axes]:
+        handles, labels = each.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    if not named:
         return
     shown = figure.legend(
-        handles,
-        labels,
+        list(named.values()),
+        list(named),
         loc="outside lower center",
         ncols=columns,
         frameon=False,
