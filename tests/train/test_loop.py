@@ -145,7 +145,7 @@ def test_plain_lines_and_a_bar(workshop):
         workshop.train(name, "run.steps=2", reporter=TerminalReporter(console))
     warning, first, second, validation = plain.getvalue().splitlines()
     assert warning == (
-        "optim.warmup (3) is no less than run.steps (2): the learning rate never reaches optim.lr"
+        "optim.warmup (3) is more than run.steps (2): the learning rate never reaches optim.lr"
     )
     assert first.startswith("step 1/2  loss 5.")
     for word in ("lr 3.33e-03", "grad", "tok/s", "MB", "weight", "entropy"):

@@ -150,9 +150,9 @@ class _Run:
 
     def _warn(self) -> None:
         warmup, steps = self.recipe.optim.warmup, self.recipe.run.steps
-        if warmup >= steps:
+        if warmup > steps:
             self.reporter.say(
-                f"optim.warmup ({warmup}) is no less than run.steps ({steps}): the learning rate "
+                f"optim.warmup ({warmup}) is more than run.steps ({steps}): the learning rate "
                 "never reaches optim.lr"
             )
 
