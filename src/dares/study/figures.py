@@ -74,7 +74,7 @@ def draw_curves(rows: Rows, steps: int) -> Figure:
     for panel in panels.values():
         panel.set_ylabel("validation loss (nats a token)")
     whole_numbers(panel, "step")
-    legend_below(figure, list(panels.values()), 2)
+    legend_below(figure, panels.values(), 2)
     return figure
 
 

@@ -107,18 +107,20 @@ class Plan:
         recipe = run.variant.recipe
         rate = run.rate if run.rate is not None else self.rate(run.variant)
         assert rate is not None, "the run has to wait for its rate"
-        share = self.study.tuning_share if run.rate is not None else 1.0
+        warmup = int(recipe.optim.warmup * self._share(run))
         return replace(
             recipe,
             name=run.name.replace("/", "-"),
-            optim=replace(recipe.optim, lr=rate, warmup=int(recipe.optim.warmup * share)),
+            optim=replace(recipe.optim, lr=rate, warmup=warmup),
             run=replace(recipe.run, seed=run.seed, steps=self.steps(run)),
         )
 
     def steps(self, run: Run) -> int:
         """How long it is, whatever its rate."""
-        share = self.study.tuning_share if run.rate is not None else 1.0
-        return max(1, int(run.variant.recipe.run.steps * share))
+        return max(1, int(run.variant.recipe.run.steps * self._share(run)))
+
+    def _share(self, run: Run) -> float:
+        return self.study.tuning_share if run.rate is not None else 1.0
 
     def is_done(self, run: Run) -> bool:
         """Was it trained and measured?"""

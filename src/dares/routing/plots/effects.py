@@ -51,7 +51,7 @@ def draw_by_site(effects: Effects, sites: Sites) -> Figure:
     panel.axhline(0, color=QUIET, linewidth=1)
     whole_numbers(panel, "depth (layers)")
     panel.set_ylabel("change of the loss\n(nats a token)")
-    legend_below(figure, panel)
+    legend_below(figure, [panel])
     return figure
 
 

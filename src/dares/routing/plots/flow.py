@@ -36,7 +36,7 @@ def draw(
         logarithmic(panel)
         panel.set_ylabel("gradient by delta")
     whole_numbers(axes[-1, 0], "depth (layers)")
-    legend_below(figure, lengths)
+    legend_below(figure, [lengths])
     return figure
 
 

@@ -38,5 +38,5 @@ def draw(effects: Effects, kinds: Mapping[int, str]) -> Figure:
     panel.set_xlim(left=0)
     panel.set_xlabel("mass (mean weight)")
     panel.set_ylabel("change of the loss without it\n(nats a token)")
-    legend_below(figure, panel)
+    legend_below(figure, [panel])
     return figure

@@ -37,5 +37,5 @@ def draw(kinds: Sequence[Mapping[str, Any]]) -> Figure:
     below.set_xticks([0, 0.5, 1])
     below.invert_yaxis()
     below.set_xlabel("effective rank / number of sources")
-    legend_below(figure, above)
+    legend_below(figure, [above])
     return figure

@@ -43,7 +43,7 @@ def draw(models: Mapping[str, Sites], places: Sequence[int] | None = None) -> Fi
         panel.set_ylabel(label)
         panel.set_ylim(0, 1.05)
     whole_numbers(axes[1, 0], "depth (layers)")
-    legend_below(figure, axes[0, 0], 4 if single else 2)
+    legend_below(figure, [axes[0, 0]], 4 if single else 2)
     return figure
 
 

@@ -66,10 +66,10 @@ def legend(axes: Any, **options: Any) -> None:
         text.set_color(INK)
 
 
-def legend_below(figure: Figure, axes: Any, columns: int = 3) -> None:
-    """One legend for all axes, under them; what it names is in one of them, or in a list."""
+def legend_below(figure: Figure, axes: Iterable[Any], columns: int = 3) -> None:
+    """One legend under all that is drawn, of what is named in these axes."""
     named: dict[str, Any] = {}
-    for each in axes if isinstance(axes, list) else [axes]:
+    for each in axes:
         handles, labels = each.get_legend_handles_labels()
         named |= dict(zip(labels, handles, strict=True))
     if not named:
