@@ -59,10 +59,11 @@ def examine() -> list[Finding]:
     """Everything that `dares doctor` prints."""
     import torch
 
+    from dares.provenance import commit
     from dares.version import VERSION
 
     findings = [
-        Finding("dares", VERSION),
+        Finding("dares", f"{VERSION}, commit {commit()}" if commit() else VERSION),
         Finding("Python", platform.python_version()),
         Finding("torch", torch.__version__),
         Finding("device", _device()),

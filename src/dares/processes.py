@@ -1,10 +1,15 @@
-"""Other processes: where their numbers mean something, and whether one is still there."""
+"""Processes: the cores they may use, where their numbers mean something, which still run."""
 
 from __future__ import annotations
 
 import os
 import socket
 from pathlib import Path
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def place() -> str:

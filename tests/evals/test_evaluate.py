@@ -51,7 +51,7 @@ def test_results_hold_what_they_follow_from(model, text, tmp_path):
     entry = content["tasks"]["val.jsonl"]
     assert entry["command"] == "dares eval"
     assert entry["versions"]["dares"] == dares.__version__
-    assert set(entry["versions"]) == {"dares", "torch", "transformers", "lm-eval"}
+    assert set(entry["versions"]) == {"dares", "commit", "torch", "transformers", "lm-eval"}
     assert entry["settings"]["window"] == 16
     assert len(entry["documents"]) == 6
     assert sum(document["nats"] for document in entry["documents"]) == pytest.approx(entry["nats"])

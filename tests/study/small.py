@@ -9,6 +9,7 @@ from dares.study.study import Study, Variant
 from dares.study.worker import work
 from dares.train.engine import Engine
 
+MADE = {"versions": {"dares": "0.1.0", "commit": "abc1234"}, "machine": "a CPU, 2 cores"}
 QUICK = {"beat": 0.2, "stale": 30.0, "poll": 0.05}
 
 
@@ -70,6 +71,7 @@ def result(loss, *, curve=None, sites=(), probes=None, lr=1e-2, data="x"):
         "tokens_per_second": 100.0,
         "skipped": 0,
         "data": data,
+        "made": MADE,
         "parameters": 1000,
         "scheme_parameters": 10,
         "sites": list(sites),

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dares import cli
+from dares.provenance import known_versions
 from dares.study import launch
 from dares.study.plan import Plan
 from tests.faults.test_wrong_commands import refused
@@ -53,7 +54,9 @@ def test_from_nothing_to_the_page_and_again(workshop, monkeypatch):
     assert "paper-table" in (folder / "study.html").read_text()
     data = json.loads((folder / "table.json").read_text())
     assert data["timed"]
-    assert data["command"].startswith("dares study paper-table")
+    command, made = data["command"], data["made"]
+    assert command.startswith("dares study paper-table")
+    assert [each["versions"] for each in made] == [known_versions()]  # of all runs
     assert [row["difference"] is None for row in data["variants"]] == [True, False]
     result = runner.invoke(cli.app, ["study", "status", str(folder)])
     assert result.exit_code == 0
@@ -61,6 +64,8 @@ def test_from_nothing_to_the_page_and_again(workshop, monkeypatch):
     before = (folder / "runs/delta/seed-1/result.json").stat().st_mtime_ns
     result = runner.invoke(cli.app, ["study", "report", str(folder)])
     assert "where: " in result.output
+    data = json.loads((folder / "table.json").read_text())
+    assert (data["command"], data["made"]) == (command, made)  # not those of the report
     assert (folder / "runs/delta/seed-1/result.json").stat().st_mtime_ns == before
 
 

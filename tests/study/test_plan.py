@@ -88,6 +88,15 @@ def test_a_study_has_one_text(workshop):
     assert Plan.begin(folder, replace(study, seeds=(0, 1))).text == "a"
 
 
+def test_a_study_keeps_the_command_it_was_last_given(workshop):
+    study, folder = small_study(workshop, "delta"), workshop.folder / "command"
+    Plan.begin(folder, study, "a", "dares study --seeds 1")
+    more = replace(study, seeds=(0, 1))
+    assert Plan.begin(folder, more).command == "dares study --seeds 1"
+    Plan.begin(folder, more, "a", "dares study --seeds 2")
+    assert Plan.read(folder).command == "dares study --seeds 2"
+
+
 def test_a_folder_belongs_to_its_study(workshop):
     plan = begin(workshop, "whose", "delta", seeds=(0, 1))
     same = small_study(workshop, "delta", seeds=(0, 1), changes=["run.log_every=3"])

@@ -15,7 +15,8 @@ from tests.study.test_summary import LOSSES, made_up
 @pytest.fixture(scope="module")
 def written(workshop):
     plan = made_up(workshop, "written", timing=dict.fromkeys(LOSSES, 1.0))
-    return plan, write_report(plan, "dares study <small>")
+    plan.command = "dares study <small>"
+    return plan, write_report(plan)
 
 
 def test_all_files_are_there(written):
@@ -35,6 +36,7 @@ def test_the_page_is_self_contained(written):
     assert not re.search(r'(src|href)="(?!#)', page)
     assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
     assert "dares study &lt;small&gt;" in page
+    assert page.count("dares 0.1.0, commit abc1234; on a CPU, 2 cores.") == 1  # once, for all runs
     assert "<strong>delta</strong>" in page
     assert "<strong>attnres</strong>" not in page
     assert "{{" not in page

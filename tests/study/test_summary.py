@@ -1,14 +1,16 @@
 """The table on made-up results: every number by hand, and no winner where there is none."""
 
+import json
 import math
 
 import pytest
 
+from dares.study.plan import RESULT
 from dares.study.statistics import paired_difference, student_quantile
 from dares.study.summary import summarise
 from dares.study.table import markdown, short, tables
 from dares.study.timing import TIMING, timed_settings
-from tests.study.small import begin, pretend, result
+from tests.study.small import MADE, begin, pretend, result
 
 SITES = [
     {
@@ -43,18 +45,28 @@ def made_up(workshop, folder, losses=LOSSES, timing=None, skip=(), **options):
             probes = {"drop_all": 0.2 + run.seed / 100, "uniform": 0.1, "mean": -0.01}
         pretend(plan, run, result(loss, sites=sites, probes=probes))
     if timing is not None:
-        import json
-
         costs = {n: {"step_time": t, "activations": t / 2} for n, t in timing.items()}
         told = {"settings": timed_settings(plan), "variants": costs}
         (plan.folder / TIMING).write_text(json.dumps(told))
     return plan
 
 
+def test_versions_and_machines_once_each(workshop):
+    plan = made_up(workshop, "two-machines", {"standard": (5.0, 5.1), "delta": (4.9, 5.0)})
+    elsewhere, long_ago = (plan.place(run) / RESULT for run in plan.runs[2:])
+    found = json.loads(elsewhere.read_text())
+    elsewhere.write_text(json.dumps({**found, "made": {**MADE, "machine": "another"}}))
+    found = json.loads(long_ago.read_text())
+    del found["made"]
+    long_ago.write_text(json.dumps(found))
+    assert summarise(plan)["made"] == [MADE, {**MADE, "machine": "another"}]
+    assert markdown(summarise(plan)).endswith("dares 0.1.0, commit abc1234; on another.\n")
+
+
 @pytest.fixture(scope="module")
 def data(workshop):
     timing = {"standard": 1.0, "delta": 1.25, "attnres": 1.5, "dense": 0.8}
-    return summarise(made_up(workshop, "made-up", timing=timing), "dares study ...")
+    return summarise(made_up(workshop, "made-up", timing=timing))
 
 
 def row(data, name):

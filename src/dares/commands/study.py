@@ -122,7 +122,7 @@ def study_command(
             f"the text to validate on fills {len(data.validation)} row of "
             f"{study.variants[0].recipe.data.row_tokens} tokens, and a study needs 2: give more"
         )
-    plan = Plan.begin(folder, study, data.key)
+    plan = Plan.begin(folder, study, data.key, command_line())
     for run in plan.retry() if retry else ():
         console.print(f"{run.name}: tried again", highlight=False)
     with _watching(plan) as board:
@@ -223,7 +223,7 @@ def _report(plan: Plan) -> None:
     from dares.study.report import sentences, where, write_report
     from dares.study.table import short
 
-    data = write_report(plan, command_line())
+    data = write_report(plan)
     table = short(data)
     shown = Table(title=table.title, title_justify="left", pad_edge=False)
     for place, heading in enumerate(table.headings):

@@ -11,8 +11,9 @@ from dares.durable import write_whole
 from dares.evals.bootstrap import RESAMPLES
 from dares.evals.compare import Row, as_json, compare, markdown, shared_names
 from dares.evals.evaluate import Evaluation, Request, Watcher
-from dares.evals.results import Results, versions
+from dares.evals.results import Results
 from dares.evals.subject import model_label
+from dares.provenance import versions
 
 TABLE, FIGURES, RESULTS = "compare.md", "compare.json", "results"
 

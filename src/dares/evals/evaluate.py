@@ -12,10 +12,11 @@ from typing import Any
 from dares.evals.harness import Harness
 from dares.evals.local import LocalData
 from dares.evals.perplexity import choose_window, measure, start_token
-from dares.evals.results import Results, versions
+from dares.evals.results import Results
 from dares.evals.scoring import Scorer
 from dares.evals.subject import Subject, load_subject
 from dares.evals.texts import Text, read_text
+from dares.provenance import versions
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any
 
 from dares.durable import write_whole
-from dares.version import VERSION
 
 FORMAT = 1
 
@@ -88,14 +86,3 @@ class Results:
                 f"{self.path} could not be written ({error.strerror}): make room, and run the same "
                 "command again to go on"
             ) from error
-
-
-def versions() -> dict[str, str | None]:
-    """What the numbers were made with; None for what is not installed."""
-    found: dict[str, str | None] = {"dares": VERSION}
-    for package in ("torch", "transformers", "lm-eval"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    return found

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dares.evals.evaluate import Watcher
-from dares.evals.results import versions
 from dares.evals.subject import Subject, load_subject, model_labels
+from dares.provenance import known_versions
 from dares.report.history import read_history
 from dares.routing.findings import RULES, findings
 from dares.routing.flow import gradient_norms
@@ -62,7 +62,7 @@ def inspect(request: Request, watcher: Watcher) -> dict[str, Any]:
         for name, label in zip(request.models, labels, strict=True)
     ]
     return {
-        "versions": {name: version for name, version in versions().items() if version},
+        "versions": known_versions(),
         "command": request.command,
         "texts": [path.name for path in request.texts],
         "rules": RULES,

@@ -12,15 +12,11 @@ from pathlib import Path
 
 import torch
 
+from dares.processes import cores
 from dares.study.plan import Plan
 from dares.train.interrupt import watching
 
 LOOK = 1.0  # seconds between two looks at the processes
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads(jobs: int) -> int:

@@ -22,7 +22,8 @@ from dares.train.folder import differences, read_recipe
 from dares.train.recipe import Recipe
 
 STUDY, RESULT, ERROR = "study.json", "result.json", "error.txt"
-TEXT = "text"  # in study.json: the key of the rows that all runs read
+# in study.json, beside the study: the key of the rows that all runs read, and what was typed
+TEXT, COMMAND = "text", "command"
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,11 @@ class Run:
 class Plan:
     """The runs of a study in its folder."""
 
-    def __init__(self, folder: Path, study: Study, text: str | None = None) -> None:
-        """text: the key of the rows that all runs read; None: nobody has said."""
-        self.folder, self.study, self.text = folder, study, text
+    def __init__(
+        self, folder: Path, study: Study, text: str | None = None, command: str | None = None
+    ) -> None:
+        """text: the key of the rows that all runs read; command: what was typed; None: not said."""
+        self.folder, self.study, self.text, self.command = folder, study, text, command
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
@@ -56,25 +59,28 @@ class Plan:
             raise ValueError(
                 f"there is no study in {folder}: begin one with dares study NAME --out {folder}"
             ) from error
-        text = told.pop(TEXT, None)
-        return cls(folder, Study.from_dict(told), text)
+        beside = {key: told.pop(key, None) for key in (TEXT, COMMAND)}
+        return cls(folder, Study.from_dict(told), **beside)
 
     @classmethod
-    def begin(cls, folder: Path, study: Study, text: str | None = None) -> Plan:
+    def begin(
+        cls, folder: Path, study: Study, text: str | None = None, command: str | None = None
+    ) -> Plan:
         """A study in a folder that is new, empty, or its own."""
         path = folder / STUDY
-        plan = cls(folder, study, text)
+        plan = cls(folder, study, text, command)
         if path.exists():
             begun = cls.read(folder)
             _check_same(folder, begun.study, study)
             plan.check_text(begun.text)
             plan.text = plan.text or begun.text
+            plan.command = plan.command or begun.command
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ValueError(f"{folder} holds something else than a study: choose another --out")
         with writing(str(path)):
             folder.mkdir(parents=True, exist_ok=True)
-            told = {TEXT: plan.text} if plan.text is not None else {}
-            write_whole(path, json.dumps({**told, **study.to_dict()}, indent=1) + "\n")
+            beside = {TEXT: plan.text, COMMAND: plan.command}
+            write_whole(path, json.dumps({**beside, **study.to_dict()}, indent=1) + "\n")
         return plan
 
     def check_text(self, text: str | None) -> None:

@@ -13,23 +13,24 @@ from dares.report.write import save_picture
 from dares.study.figures import pictures
 from dares.study.plan import Plan
 from dares.study.summary import summarise
-from dares.study.table import markdown, p_text, setting, tables
+from dares.study.table import made_with, markdown, p_text, setting, tables
 
 DATA, TABLE, PAGE, FIGURES = "table.json", "table.md", "study.html", "figures"
 
 
-def write_report(plan: Plan, command: str = "") -> dict[str, Any]:
+def write_report(plan: Plan) -> dict[str, Any]:
     """Write all of it into the study's folder, from the runs that are done; what table.json holds.
 
     Each file is replaced whole, figures all at once.
     """
-    text = json.dumps(summarise(plan, command), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(summarise(plan), indent=1, allow_nan=False) + "\n"
     data: dict[str, Any] = json.loads(text)  # what is shown can only come from the file
     shown = pictures(data)
     page = render_page(
         "study.html.jinja",
         data=data,
         setting=setting(data),
+        made=made_with(data),
         sentences=sentences(data),
         tables=tables(data),
         pictures=shown,

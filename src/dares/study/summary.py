@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from dares.evals.results import versions
 from dares.study.plan import Plan
 from dares.study.statistics import Difference, Estimate, estimate, holm, paired_difference
 from dares.study.study import Variant
@@ -24,7 +22,7 @@ NOTE = (
 )
 
 
-def summarise(plan: Plan, command: str = "") -> dict[str, Any]:
+def summarise(plan: Plan) -> dict[str, Any]:
     """Everything there is to show; runs that are missing are left out and counted."""
     found = {variant.name: _results(plan, variant) for variant in plan.study.variants}
     if not any(found.values()):
@@ -40,9 +38,8 @@ def summarise(plan: Plan, command: str = "") -> dict[str, Any]:
     return {
         "study": plan.study.name,
         "about": plan.study.about,
-        "command": command,
-        "versions": {name: version for name, version in versions().items() if version},
-        "machine": f"{platform.machine()}, {platform.system()}",
+        "command": plan.command,
+        "made": _made(found),
         "tokens": plan.study.tokens,
         "steps": recipe.run.steps,
         "tokens_per_step": recipe.tokens_per_step,
@@ -62,6 +59,16 @@ def summarise(plan: Plan, command: str = "") -> dict[str, Any]:
         "note": NOTE,
         "variants": rows,
     }
+
+
+def _made(found: Mapping[str, Results]) -> list[Any]:
+    """The versions and machines that runs were made with, each once."""
+    made: list[Any] = []
+    for results in found.values():
+        for result in results.values():
+            if "made" in result and result["made"] not in made:
+                made.append(result["made"])
+    return made
 
 
 def _shape(variant: Variant) -> str:

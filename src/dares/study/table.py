@@ -50,7 +50,19 @@ def markdown(data: Mapping[str, Any]) -> str:
     if data["failed"]:
         parts.append("## Failed")
         parts.append("\n".join(f"- {name}: {error}" for name, error in data["failed"].items()))
+    made = made_with(data) + ([f"```\n{data['command']}\n```"] if data["command"] else [])
+    if made:
+        parts += ["## Made with", *made]
     return "\n\n".join(parts) + "\n"
+
+
+def made_with(data: Mapping[str, Any]) -> list[str]:
+    """Versions and machines, a line each."""
+    return [
+        f"{', '.join(f'{name} {version}' for name, version in each['versions'].items())}; "
+        f"on {each['machine']}."
+        for each in data["made"]
+    ]
 
 
 def setting(data: Mapping[str, Any]) -> str:

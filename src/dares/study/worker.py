@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dares.data.rows import PackedData
+from dares.provenance import known_versions, machine
 from dares.study.claims import BEAT, STALE, Claim, Observer
 from dares.study.measure import losses, routing
 from dares.study.plan import Plan, Run
@@ -105,7 +106,8 @@ class _Worker:
         done = train(recipe, folder, ranks=ranks, resume=True, cache=self.cache)
         if not done.finished:
             return  # a signal, which `work` has noted too
-        result = {**losses(folder, recipe), "data": data.key}
+        made = {"versions": known_versions(), "machine": machine()}
+        result = {**losses(folder, recipe), "data": data.key, "made": made}
         if run.rate is None:
             result |= routing(folder, data, ranks)
         self.plan.finish(run, result)
