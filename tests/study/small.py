@@ -1,9 +1,12 @@
 """Studies of seconds: a text of their own, tiny models, and workers that can be killed."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 from dares.presets import preset
+from dares.processes import place
+from dares.study.claims import CLAIMS
 from dares.study.plan import Plan
 from dares.study.study import Study, Variant
 from dares.study.worker import work
@@ -79,10 +82,15 @@ def result(loss, *, curve=None, sites=(), probes=None, lr=1e-2, data="x"):
     }
 
 
+def leave_claim(run, number, pid):
+    """A claim on a run's folder by a process of this machine, not given back."""
+    (run / CLAIMS).mkdir(parents=True, exist_ok=True)
+    claim = {"place": place(), "pid": pid, "free": False}
+    (run / CLAIMS / f"{number:04d}").write_text(json.dumps(claim))
+
+
 def pretend(plan, run, made_up):
     """A finished run that never ran."""
-    import json
-
     folder = plan.place(run)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "recipe.json").write_text(json.dumps(plan.recipe(run).to_dict()))

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from dares.study import claims
-from dares.study.claims import CLAIMS, LOST, Observer
+from dares.study.claims import CLAIMS, DEATHS, LOST, Observer, died_with
 from tests.faults.children import Child
 
 
@@ -73,6 +73,31 @@ def test_a_dead_owner_is_seen_at_once(tmp_path):
     child.end()
     claim = Observer().take(tmp_path / "run")
     assert claim.path.name == "0002"
+
+
+def test_a_run_with_which_several_workers_died_is_deadly(tmp_path):
+    observer, run = Observer(), tmp_path / "run"
+    assert not observer.is_deadly(run)
+    for death in range(1, DEATHS + 1):
+        child = Child(tmp_path, take_and_hold, run, 60)
+        child.wait_for(child.output, "taken")
+        assert not died_with(run, child.pid - 1)
+        assert not observer.is_deadly(run)  # the one that holds it is not dead
+        child.signal(signal.SIGKILL)
+        child.end()
+        assert died_with(run, child.pid)
+        assert observer.is_deadly(run) == (death == DEATHS)
+    with observer.take(run):
+        assert observer.is_deadly(run)
+    assert observer.is_deadly(run)
+
+
+def test_a_worker_that_gave_its_run_back_did_not_die_with_it(tmp_path):
+    for _ in range(DEATHS):
+        with Observer().take(tmp_path):
+            pass
+    assert not died_with(tmp_path, os.getpid())
+    assert not Observer().is_deadly(tmp_path)
 
 
 def elsewhere(monkeypatch):

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from dares import cli
 from dares.provenance import known_versions
 from dares.study import launch
-from dares.study.plan import Plan
+from dares.study.claims import DEATHS, Observer
+from dares.study.plan import RESULT, Plan
 from tests.faults.test_wrong_commands import refused
-from tests.study.small import begin, pretend, result
+from tests.study.small import begin, leave_claim, pretend, result
 from tests.train.runs import ROOT
 
 runner = CliRunner()
@@ -56,17 +57,22 @@ def test_from_nothing_to_the_page_and_again(workshop, monkeypatch):
     assert data["timed"]
     command, made = data["command"], data["made"]
     assert command.startswith("dares study paper-table")
-    assert [each["versions"] for each in made] == [known_versions()]  # of all runs
+    assert [(each["versions"], each["runs"]) for each in made] == [(known_versions(), 4)]
     assert [row["difference"] is None for row in data["variants"]] == [True, False]
     result = runner.invoke(cli.app, ["study", "status", str(folder)])
     assert result.exit_code == 0
     assert result.output.count("2/2") == 2
-    before = (folder / "runs/delta/seed-1/result.json").stat().st_mtime_ns
+    results = sorted(folder.rglob(RESULT))
+    before = [path.stat().st_mtime_ns for path in results]
+    result = runner.invoke(cli.app, said, catch_exceptions=False)  # all is done already
+    assert "where: " in result.output
+    assert "validation loss 1" not in result.output
     result = runner.invoke(cli.app, ["study", "report", str(folder)])
     assert "where: " in result.output
     data = json.loads((folder / "table.json").read_text())
     assert (data["command"], data["made"]) == (command, made)  # not those of the report
-    assert (folder / "runs/delta/seed-1/result.json").stat().st_mtime_ns == before
+    assert [path.stat().st_mtime_ns for path in results] == before
+    assert len(results) == 4
 
 
 def test_help_names_every_study():
@@ -175,9 +181,48 @@ def test_workers_that_all_end_are_told_with_their_last_words(workshop, monkeypat
     plan = begin(workshop, "ended", "delta")
     monkeypatch.setattr(launch.sys, "executable", "/bin/false")
     with pytest.raises(
-        ValueError, match=r"2 runs are not done \(worker 0, code 1: it said nothing"
+        ValueError,
+        match=r"2 runs are not done, standard/seed-0 .* \(worker 0, code 1: it said nothing",
     ):
         launch.run_workers(plan, 1, cache=workshop.cache, reuse=(), watch=lambda: None)
+
+
+def killed(plan, monkeypatch, *, working=True):
+    """Workers that take the first run that is not deadly, and are killed; how many there were."""
+    started, start = [], subprocess.Popen
+    observer = Observer()
+
+    def popen(_, **options):
+        worker = start(["sh", "-c", "kill -9 $$"], **options)
+        places = [plan.place(run) for run in plan.runs]
+        places.sort(key=observer.is_deadly)
+        if working:
+            leave_claim(places[0], len(started), worker.pid)
+        started.append(worker)
+        return worker
+
+    monkeypatch.setattr(launch.subprocess, "Popen", popen)
+    monkeypatch.setattr(launch, "LOOK", 0.02)
+    with pytest.raises(ValueError, match=r"2 runs are not done, standard/seed-0 .* code -9"):
+        launch.run_workers(plan, 1, cache=None, reuse=(), watch=lambda: None)
+    return len(started)
+
+
+def test_a_worker_that_is_killed_is_replaced_while_there_is_hope(workshop, monkeypatch):
+    plan = begin(workshop, "out-of-memory", "delta")
+    assert killed(plan, monkeypatch) == 2 * DEATHS  # each of two runs had its chances
+
+
+def test_a_worker_that_is_killed_before_it_has_a_run_is_not_replaced(workshop, monkeypatch):
+    plan = begin(workshop, "illegal-instruction", "delta")
+    assert killed(plan, monkeypatch, working=False) == 1
+
+
+def test_a_place_for_logs_that_cannot_be_made(workshop):
+    plan = begin(workshop, "no-logs")
+    (plan.folder / "workers").write_text("a file")
+    with pytest.raises(ValueError, match=r"workers/0.log could not be written \(File exists\)"):
+        launch.run_workers(plan, 1, cache=None, reuse=(), watch=lambda: None)
 
 
 @pytest.mark.parametrize(

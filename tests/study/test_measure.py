@@ -59,6 +59,13 @@ def test_costs_are_measured_once_and_relative_to_the_baseline(workshop):
     assert found["delta"]["step_time"] > 0.5
     assert measure_costs(plan, threads=9, rounds=9) == found
     assert read_costs(plan) == found
+    # mended by --retry, it is timed too, and the others are not again
+    plan.retry()
+    pretend(plan, plan.runs[2], result(5.0))
+    more = measure_costs(plan, threads=1, cache=workshop.cache, rounds=2)
+    assert more.items() >= found.items()
+    assert more["attnres"]["activations"] > 1.0
+    assert read_costs(plan) == more
     # how it is computed may change when a study goes on, and then these are not its times
     changed = begin(
         workshop, "timed", "delta", "attnres", changes=["run.gradient_checkpointing=true"]

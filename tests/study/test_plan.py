@@ -140,6 +140,12 @@ def test_other_folders(workshop, tmp_path):
         Plan.begin(tmp_path / "thesis.tex", study)
     with pytest.raises(ValueError, match="there is no study in .*nowhere"):
         Plan.read(tmp_path / "nowhere")
+    for content in ("", "[]", '{"name": "thesis"}'):
+        (tmp_path / "study.json").write_text(content)
+        with pytest.raises(
+            ValueError, match=r"study.json is not a study's \(.*\): put it back, or"
+        ):
+            Plan.read(tmp_path)
 
 
 def test_a_result_of_another_run_is_not_taken(workshop):
@@ -156,14 +162,14 @@ def test_a_result_of_another_run_is_not_taken(workshop):
         plan.result(run)
 
 
+def no_space(_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_a_full_disk_is_said_in_a_sentence(workshop, monkeypatch):
     plan = begin(workshop, "full")
-
-    def no_sync(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(durable.os, "fsync", no_sync)
+        patched.setattr(durable.os, "fsync", no_space)
         with pytest.raises(
             ValueError, match=r"result.json could not be written \(the disk is full"
         ):
@@ -173,3 +179,13 @@ def test_a_full_disk_is_said_in_a_sentence(workshop, monkeypatch):
     assert not plan.is_done(plan.runs[0])
     assert not (plan.place(plan.runs[0]) / ERROR).exists()
     assert Plan.read(plan.folder).study == plan.study
+
+
+def test_a_disk_that_is_full_at_the_beginning_can_be_cleared(workshop, monkeypatch):
+    folder, study = workshop.folder / "full-at-once", small_study(workshop)
+    with monkeypatch.context() as patched:
+        patched.setattr(durable.os, "fsync", no_space)
+        with pytest.raises(ValueError, match=r"study.json could not be written \(the disk is full"):
+            Plan.begin(folder, study)
+    assert list(folder.iterdir())  # what was written of it
+    assert Plan.begin(folder, study).study == study

@@ -36,7 +36,7 @@ def test_the_page_is_self_contained(written):
     assert not re.search(r'(src|href)="(?!#)', page)
     assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
     assert "dares study &lt;small&gt;" in page
-    assert page.count("dares 0.1.0, commit abc1234; on a CPU, 2 cores.") == 1  # once, for all runs
+    assert page.count("16 runs: dares 0.1.0, commit abc1234; on a CPU, 2 cores.") == 1
     assert "<strong>delta</strong>" in page
     assert "<strong>attnres</strong>" not in page
     assert "{{" not in page

@@ -92,6 +92,7 @@ def test_what_is_asked_for(workshop, monkeypatch):
         ({"tune": "lr", "tune_share": 2.0}, "share of the steps above 0, at most 1, got 2"),
         ({"tune": "lr", "rates": "1e-3,x"}, "--rates must be numbers .* got '1e-3,x'"),
         ({"tune": "lr", "rates": "1e-3,2e-3"}, "at least three learning rates"),
+        ({"tune": "lr", "rates": "nan,1e-3,2e-3"}, "finite and above zero, got nan, 0.001, 0.002"),
         ({"recipe": "tinny"}, "unknown recipe 'tinny'; did you mean 'tiny'"),
         ({"name": "paper-tabel"}, "unknown study 'paper-tabel'; did you mean 'paper-table'"),
         ({"name": "no.py:x"}, "there is no file no.py with a study in it"),

@@ -59,8 +59,23 @@ def test_versions_and_machines_once_each(workshop):
     found = json.loads(long_ago.read_text())
     del found["made"]
     long_ago.write_text(json.dumps(found))
-    assert summarise(plan)["made"] == [MADE, {**MADE, "machine": "another"}]
-    assert markdown(summarise(plan)).endswith("dares 0.1.0, commit abc1234; on another.\n")
+    assert summarise(plan)["made"] == [
+        {**MADE, "runs": 2},
+        {**MADE, "machine": "another", "runs": 1},
+        {"versions": {}, "machine": None, "runs": 1},
+    ]
+    assert markdown(summarise(plan)).endswith(
+        "2 runs: dares 0.1.0, commit abc1234; on a CPU, 2 cores.\n\n"
+        "1 run: dares 0.1.0, commit abc1234; on another.\n\n"
+        "1 run: not recorded.\n"
+    )
+
+
+def test_a_variant_without_a_step_time_is_shown_all_the_same(workshop):
+    losses = {"standard": (5.0, 5.1), "delta": (4.9, 5.0)}
+    data = summarise(made_up(workshop, "half-timed", losses, timing={"standard": 1.0}))
+    (cells,) = [row for row in tables(data)[1].rows if row[0] == "delta"]
+    assert cells[3:6] == ["-", "-", "-"]
 
 
 @pytest.fixture(scope="module")

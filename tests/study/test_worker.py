@@ -7,13 +7,14 @@ import time
 import pytest
 
 from dares.study import worker
+from dares.study.claims import CLAIMS, DEATHS, Observer
 from dares.study.plan import ERROR, RESULT, Plan
 from dares.train.loop import train
 from dares.train.metrics import FILE
 from dares.train.parallel import joined
 from tests.faults.children import Child
 from tests.faults.test_disk import no_large_files
-from tests.study.small import begin, steps_taken, work_in, work_on
+from tests.study.small import begin, leave_claim, steps_taken, work_in, work_on
 from tests.train.runs import assert_same_run
 
 
@@ -70,8 +71,23 @@ def test_a_finished_run_is_never_repeated(done, workshop, monkeypatch):
     plan, _ = done
     monkeypatch.setattr(worker, "train", None)
     before = {path: path.stat().st_mtime_ns for path in plan.folder.rglob(RESULT)}
-    work_on(plan, workshop)
+    said = []
+    work_on(plan, workshop, said.append)
+    assert said == []
+    assert not any(plan.error(run) for run in plan.runs)
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_runs_that_workers_die_with_come_last(workshop):
+    plan = begin(workshop, "deadly", "delta")
+    observer = Observer()
+    for number in range(DEATHS):
+        leave_claim(plan.place(plan.runs[0]), number, 2**22 + number)  # above the largest there is
+    for expected in (plan.runs[1], plan.runs[0]):
+        run, claim = worker._take(plan, plan.open_runs(), observer, 20.0)
+        assert run == expected
+        assert claim.path.parent == plan.place(run) / CLAIMS
+    assert worker._take(plan, plan.open_runs(), observer, 20.0) is None
 
 
 def test_a_failed_run_is_kept_and_does_not_stop_the_others(workshop, monkeypatch):

@@ -30,6 +30,7 @@ CLAIMS = "claims"
 BEAT = 20.0  # seconds between two beats
 STALE = 300.0  # seconds: generous, since NFS may show a time stamp a minute late
 LOST = 75  # exit code of a worker whose run was taken over
+DEATHS = 3  # workers that died with a run before others go first: fewer may be bad luck
 
 
 class Observer:
@@ -43,6 +44,11 @@ class Observer:
         """Has a live worker this run?"""
         newest = _newest(run)
         return newest is not None and self._is_warm(newest)
+
+    def is_deadly(self, run: Path) -> bool:
+        """Have several workers died with this run? Out of memory, say."""
+        lost = sum(not _read(claim)["free"] for claim in _claims(run))
+        return lost >= DEATHS and lost - self.is_held(run) >= DEATHS
 
     def take(self, run: Path, *, beat: float = BEAT) -> Claim | None:
         """Claim a run; None if another worker has it, or was faster."""
@@ -113,14 +119,24 @@ class Claim:
         return _newest(self.path.parent.parent) != self.path
 
 
+def died_with(run: Path, pid: int) -> bool:
+    """Did a process of this machine that has ended leave a claim on the run behind?"""
+    left = {"place": place(), "pid": pid, "free": False}
+    return any(_read(claim) == left for claim in _claims(run))
+
+
 def _newest(run: Path) -> Path | None:
-    """The claim that counts. A name with more than digits is a file that is being replaced."""
+    """The claim that counts."""
+    return max(_claims(run), key=lambda claim: int(claim.name), default=None)
+
+
+def _claims(run: Path) -> list[Path]:
+    """All there have been. A name with more than digits is a file that is being replaced."""
     try:
         names = os.listdir(run / CLAIMS)  # unlike a glob it says when it could not look
     except FileNotFoundError:
-        return None
-    newest = max((name for name in names if name.isdigit()), key=int, default=None)
-    return None if newest is None else run / CLAIMS / newest
+        return []
+    return [run / CLAIMS / name for name in names if name.isdigit()]
 
 
 def _text(*, free: bool) -> str:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import torch
 
+from dares.durable import writing
 from dares.processes import cores
+from dares.study.claims import Observer, died_with
 from dares.study.plan import Plan
 from dares.train.interrupt import watching
 
@@ -39,26 +41,41 @@ def run_workers(
 ) -> None:
     """Start so many workers and wait until all runs are settled; `watch` is called meanwhile.
 
-    SIGTERM and Ctrl-C are handed on; workers save a checkpoint and end.
+    SIGTERM and Ctrl-C are handed on; workers save a checkpoint and end. One that is killed (out of
+    memory, say) is replaced while there are runs with which not several have died.
     """
     logs = plan.folder / "workers"
-    logs.mkdir(exist_ok=True)
     arguments = [sys.executable, "-m", "dares", "study", "worker", str(plan.folder)]
     arguments += ["--cache", str(cache)] if cache is not None else []
     for path in reuse:
         arguments += ["--reuse", str(path)]
-    environments = [_environment(index, jobs) for index in range(jobs)]
-    workers = []
+
+    def start(index: int) -> subprocess.Popen[bytes]:
+        path = logs / f"{index}.log"
+        with writing(str(path)):
+            logs.mkdir(exist_ok=True)
+            with path.open("a") as log:
+                own = _environment(index, jobs)
+                return subprocess.Popen(arguments, env=own, stdout=log, stderr=log)
+
+    observer = Observer()
+    workers: list[subprocess.Popen[bytes]] = []
     with watching() as interrupt:
-        for index, environment in enumerate(environments):
-            with (logs / f"{index}.log").open("a") as log:
-                workers.append(subprocess.Popen(arguments, env=environment, stdout=log, stderr=log))
         asked = False
         try:
-            while any(worker.poll() is None for worker in workers):
+            for index in range(jobs):
+                workers.append(start(index))
+            codes: list[int | None] = [None]
+            while None in codes:
                 if interrupt and not asked:
                     asked = True
                     _stop(workers)
+                codes = [worker.poll() for worker in workers]
+                for index, code in enumerate(codes):
+                    if code is None or code >= 0 or asked:
+                        continue
+                    if _has_hope(plan, observer, workers[index].pid):
+                        workers[index], codes[index] = start(index), None
                 watch()
                 time.sleep(LOOK)
         except BaseException:  # nobody would watch them any more
@@ -76,9 +93,16 @@ def run_workers(
             for index, worker in enumerate(workers)
         )
         raise ValueError(
-            f"all workers have ended and {len(left)} runs are not done ({ended}): mend what is "
-            "wrong, and the same command goes on where it stopped"
+            f"all workers have ended and {len(left)} runs are not done, {left[0].name} among them "
+            f"({ended}): mend what is wrong, and the same command goes on where it stopped"
         )
+
+
+def _has_hope(plan: Plan, observer: Observer, pid: int) -> bool:
+    """Was it with a run that a worker died, and are there others with which not several have?"""
+    places = [plan.place(run) for run in plan.open_runs()]
+    with_a_run = any(died_with(place, pid) for place in places)
+    return with_a_run and not all(observer.is_deadly(place) for place in places)
 
 
 def _stop(workers: Sequence[subprocess.Popen[bytes]]) -> None:

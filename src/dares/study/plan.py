@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dares.durable import write_whole, writing
+from dares.durable import PART, write_whole, writing
 from dares.study.study import TUNING_SEED, Study, Variant
 from dares.train.folder import differences, read_recipe
 from dares.train.recipe import Recipe
@@ -53,14 +53,20 @@ class Plan:
     @classmethod
     def read(cls, folder: Path) -> Plan:
         """Of a folder that a study was begun in."""
+        path = folder / STUDY
         try:
-            told = json.loads((folder / STUDY).read_text())
+            told = json.loads(path.read_text())
+            beside = {key: told.pop(key, None) for key in (TEXT, COMMAND)}
+            study = Study.from_dict(told)
         except OSError as error:
             raise ValueError(
                 f"there is no study in {folder}: begin one with dares study NAME --out {folder}"
             ) from error
-        beside = {key: told.pop(key, None) for key in (TEXT, COMMAND)}
-        return cls(folder, Study.from_dict(told), **beside)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{path} is not a study's ({error!r}): put it back, or choose another folder"
+            ) from error
+        return cls(folder, study, **beside)
 
     @classmethod
     def begin(
@@ -75,7 +81,7 @@ class Plan:
             plan.check_text(begun.text)
             plan.text = plan.text or begun.text
             plan.command = plan.command or begun.command
-        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        elif folder.exists() and not _is_empty(folder):
             raise ValueError(f"{folder} holds something else than a study: choose another --out")
         with writing(str(path)):
             folder.mkdir(parents=True, exist_ok=True)
@@ -222,6 +228,11 @@ class Plan:
 
     def _is_tuned(self, variant: Variant) -> bool:
         return all(self.is_settled(run) for run in self.tuning if run.variant is variant)
+
+
+def _is_empty(folder: Path) -> bool:
+    """Nothing is there, or what was left of a write that did not end."""
+    return folder.is_dir() and all(path.name == STUDY + PART for path in folder.iterdir())
 
 
 def _check_same(folder: Path, begun: Study, now: Study) -> None:

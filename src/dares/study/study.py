@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -80,9 +81,10 @@ class Study:
 
     def _check_rates(self) -> None:
         names = [f"{rate:g}" for rate in self.rates]  # as folders are called
-        if names and (len(names) < 3 or len(set(names)) < len(names) or min(self.rates) <= 0):
+        usable = all(math.isfinite(rate) and rate > 0 for rate in self.rates)
+        if names and not (usable and len(set(names)) == len(names) >= 3):
             raise ValueError(
-                "tuning needs at least three learning rates, different and above zero, got "
+                "tuning needs at least three learning rates, different, finite and above zero, got "
                 f"{', '.join(names)}"
             )
         if not 0 < self.tuning_share <= 1:

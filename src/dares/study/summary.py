@@ -21,6 +21,8 @@ NOTE = (
     "does not hold zero."
 )
 
+UNRECORDED: Mapping[str, Any] = {"versions": {}, "machine": None}  # of runs from before it was kept
+
 
 def summarise(plan: Plan) -> dict[str, Any]:
     """Everything there is to show; runs that are missing are left out and counted."""
@@ -62,13 +64,15 @@ def summarise(plan: Plan) -> dict[str, Any]:
 
 
 def _made(found: Mapping[str, Results]) -> list[Any]:
-    """The versions and machines that runs were made with, each once."""
-    made: list[Any] = []
-    for results in found.values():
-        for result in results.values():
-            if "made" in result and result["made"] not in made:
-                made.append(result["made"])
-    return made
+    """The versions and machines that runs were made with, each once, and of how many runs."""
+    made = [
+        result.get("made", UNRECORDED) for results in found.values() for result in results.values()
+    ]
+    return [
+        {**one, "runs": made.count(one)}
+        for place, one in enumerate(made)
+        if one not in made[:place]
+    ]
 
 
 def _shape(variant: Variant) -> str:

@@ -57,12 +57,16 @@ def markdown(data: Mapping[str, Any]) -> str:
 
 
 def made_with(data: Mapping[str, Any]) -> list[str]:
-    """Versions and machines, a line each."""
-    return [
-        f"{', '.join(f'{name} {version}' for name, version in each['versions'].items())}; "
-        f"on {each['machine']}."
-        for each in data["made"]
-    ]
+    """Versions and machines, a line each, with how many runs."""
+    lines = []
+    for made in data["made"]:
+        runs = f"{made['runs']} run{'s' * (made['runs'] != 1)}"
+        if not made["versions"]:
+            lines.append(f"{runs}: not recorded.")
+            continue
+        names = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+        lines.append(f"{runs}: {names}; on {made['machine']}.")
+    return lines
 
 
 def setting(data: Mapping[str, Any]) -> str:
@@ -121,8 +125,8 @@ def _costs(rows: Sequence[Row]) -> Table:
                 row["name"],
                 f"{row['parameters']:,}",
                 f"{row['scheme_parameters']:,}",
-                f"{row['step_time']:.2f} x",
-                f"{row['activations']:.2f} x",
+                _times(row["step_time"]),
+                _times(row["activations"]),
                 "-" if loss is None else with_interval(loss, 4),
                 *_compared(row, "equal_time_difference"),
                 _p(row["equal_time_difference"], "t_p"),
@@ -180,6 +184,10 @@ def _rates(rates: Sequence[float], steps: int, rows: Sequence[Row]) -> Table:
         cells,
         [False] * len(cells),
     )
+
+
+def _times(factor: float | None) -> str:
+    return "-" if factor is None else f"{factor:.2f} x"
 
 
 def _compared(row: Row, key: str) -> list[str]:

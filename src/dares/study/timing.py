@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from dares.demo.compare import costs
 from dares.durable import write_whole, writing
 from dares.study.plan import Plan
+from dares.study.study import Variant
 from dares.train.loop import prepare_data
 from dares.train.parallel import joined
 
@@ -33,12 +34,13 @@ def measure_costs(
     A step of the one, a step of the other, in turn: neither has a quieter hour.
     """
     found = read_costs(plan)
-    if found:
+    left = _unmeasured(plan, found)
+    if not left:
         return found
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        found = _measure(plan, cache, rounds, watch)
+        found |= _measure(plan, left, cache, rounds, watch)
     finally:
         torch.set_num_threads(before)
     told = {
@@ -67,17 +69,28 @@ def timed_settings(plan: Plan) -> dict[str, Any]:
     return {"micro_rows": recipe.batch.micro_rows, **run}
 
 
+def _unmeasured(plan: Plan, found: Mapping[str, Any]) -> list[Variant]:
+    """Variants that have a run to show, as their baselines have, and no figures yet."""
+    done = {run.variant.name for run in plan.runs if plan.is_done(run)}
+    return [
+        variant
+        for variant in plan.study.variants
+        if variant.name not in found and {variant.name, variant.baseline} <= done
+    ]
+
+
 def _measure(
-    plan: Plan, cache: Path | None, rounds: int, watch: Callable[[range], Iterator[int]]
+    plan: Plan,
+    variants: Sequence[Variant],
+    cache: Path | None,
+    rounds: int,
+    watch: Callable[[range], Iterator[int]],
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    done = {run.variant.name for run in plan.runs if plan.is_done(run)}
     recipes = {variant.name: variant.recipe for variant in plan.study.variants}
     with joined(None) as ranks:
         data = prepare_data(plan.study.variants[0].recipe, cache)
-        for variant in plan.study.variants:
-            if not {variant.name, variant.baseline} <= done:
-                continue
+        for variant in variants:
             # two models in memory at a time
             pair = {name: recipes[name] for name in (variant.baseline, variant.name)}
             measured = costs(

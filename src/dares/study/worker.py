@@ -58,8 +58,8 @@ def work(
 def _take(
     plan: Plan, runs: Sequence[Run], observer: Observer, beat: float
 ) -> tuple[Run, Claim] | None:
-    """The first run that is ready and free."""
-    for run in runs:
+    """The first run that is ready and free; those that workers die with come last."""
+    for run in sorted(runs, key=lambda run: observer.is_deadly(plan.place(run))):
         if plan.is_ready(run):
             claim = observer.take(plan.place(run), beat=beat)
             if claim is not None:
@@ -76,6 +76,8 @@ class _Worker:
         say: Callable[[str], None],
     ) -> None:
         self.plan, self.cache, self.others, self.say = plan, cache, others, say
+        # asked now: the checkout may have moved on when a run ends
+        self.made = {"versions": known_versions(), "machine": machine()}
 
     def text(self, recipe: Recipe) -> PackedData:
         """The study's rows; an error if they are not those that it was begun with."""
@@ -106,8 +108,7 @@ class _Worker:
         done = train(recipe, folder, ranks=ranks, resume=True, cache=self.cache)
         if not done.finished:
             return  # a signal, which `work` has noted too
-        made = {"versions": known_versions(), "machine": machine()}
-        result = {**losses(folder, recipe), "data": data.key, "made": made}
+        result = {**losses(folder, recipe), "data": data.key, "made": self.made}
         if run.rate is None:
             result |= routing(folder, data, ranks)
         self.plan.finish(run, result)
