@@ -31,7 +31,8 @@ def two_ranks(tmp_path_factory):
 def test_same_losses_and_weights(case, two_ranks):
     found = two_ranks[case]
     _, scheme, _, backend = case
-    model = worker.build(scheme, checkpointing=False, backend="naive")
+    dtype = worker.exact(backend)
+    model = worker.build(scheme, checkpointing=False, backend="naive", dtype=dtype)
     losses = worker.train(model, 0, 1, backend)
     assert found["losses"] == pytest.approx(losses, rel=1e-5)
     expected = model.state_dict()

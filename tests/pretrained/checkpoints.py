@@ -43,7 +43,9 @@ def tiny_checkpoint(
 
 
 @torch.no_grad()
-def logits(folder: Path, **options: Any) -> torch.Tensor:
-    """What a checkpoint says, loaded in the plainest way."""
+def logits(folder: Path, *, exact: bool = False, **options: Any) -> torch.Tensor:
+    """What a checkpoint says, loaded in the plainest way; exact: computed in float64."""
     model = AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+    if exact:
+        model.double()
     return model(torch.arange(3, 43).view(2, 20)).logits

@@ -117,8 +117,11 @@ def test_equal_logits(mode, blocks, tmp_path):
     result = runner.invoke(app, arguments)
     assert result.exit_code == 0, result.output + repr(result.exception)
     assert "loss " in result.output
+    # in float64: two ways to write a read round differently, and sharp routers magnify that
+    model.double()
+    routers = {name: tensor.double() for name, tensor in routers.items()}
     expected = plain_logits(model, routers, mode, -(-LAYERS // blocks))
-    converted = logits(out)
+    converted = logits(out, exact=True)
     torch.testing.assert_close(converted, expected, rtol=1e-4, atol=1e-5)
     with torch.no_grad():  # and the routers matter
         assert not torch.allclose(
