@@ -38,10 +38,10 @@ def test_its_example_is_a_study(tmp_path):
 
 
 def test_the_published_settings_are_what_the_page_says():
-    words = re.search(r'^SET="(.*)"$', TEXT, re.M).group(1).split()
+    words = " ".join(re.findall(r'^(?:SET|TUNE)="(.*)"$', TEXT, re.M)).split()
     changes = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
     (tokens,) = {
-        int(tokens) for tokens in re.findall(r"^dares .* \$SET --tokens (\d+) ", TEXT, re.M)
+        int(tokens) for tokens in re.findall(r"^dares .* \$SET \$TUNE --tokens (\d+) ", TEXT, re.M)
     }
     rates = words[words.index("--rates") + 1]
     asked = Request(
